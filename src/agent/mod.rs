@@ -1,0 +1,1 @@
+//! The turn: loop, context, gate. The model proposes; only this loop acts.

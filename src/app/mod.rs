@@ -1,0 +1,1 @@
+//! The composition root: one function a verb, each returning a contract document.

@@ -1,0 +1,92 @@
+//! The published schemas: generated from the types, committed under `schemas/`, embedded.
+//!
+//! A test regenerates and compares bytes; `UPDATE_SCHEMAS=1 cargo test` rewrites.
+
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+
+use super::{
+    Document as _, doctor::DoctorReport, failure::FailureDocument, policy_report::PolicyReport,
+    schema_report::SchemaReport, stream::StreamEvent, turn::TurnResult,
+};
+
+/// A published schema.
+#[derive(Debug, Clone, Copy)]
+pub struct Published {
+    /// Its name in `schema print NAME`.
+    pub name: &'static str,
+    /// What it describes, in a line.
+    pub describes: &'static str,
+    /// The committed text.
+    pub text: &'static str,
+    generate: fn() -> Schema,
+}
+
+/// Every published schema, in the order of `schema list`.
+pub const PUBLISHED: &[Published] = &[
+    Published {
+        name: TurnResult::NAME,
+        describes: "how a run ended",
+        text: include_str!("../../schemas/turn-result.v1.schema.json"),
+        generate: generate::<TurnResult>,
+    },
+    Published {
+        name: FailureDocument::NAME,
+        describes: "every end that has no document of its own",
+        text: include_str!("../../schemas/failure.v1.schema.json"),
+        generate: generate::<FailureDocument>,
+    },
+    Published {
+        name: "stream-event",
+        describes: "one line of --output-format stream-json",
+        text: include_str!("../../schemas/stream-event.v1.schema.json"),
+        generate: generate::<StreamEvent>,
+    },
+    Published {
+        name: PolicyReport::NAME,
+        describes: "what policy check and policy explain found",
+        text: include_str!("../../schemas/policy-report.v1.schema.json"),
+        generate: generate::<PolicyReport>,
+    },
+    Published {
+        name: DoctorReport::NAME,
+        describes: "what this machine gives, and what would be refused",
+        text: include_str!("../../schemas/doctor-report.v1.schema.json"),
+        generate: generate::<DoctorReport>,
+    },
+    Published {
+        name: SchemaReport::NAME,
+        describes: "the published schemas, or what is wrong with a document",
+        text: include_str!("../../schemas/schema-report.v1.schema.json"),
+        generate: generate::<SchemaReport>,
+    },
+];
+
+impl Published {
+    /// The schema's `$id`.
+    pub fn id(&self) -> String {
+        format!("urn:thcode:schema:{}:v1", self.name)
+    }
+
+    /// The name of its file under `schemas/`.
+    pub fn file_name(&self) -> String {
+        format!("{}.v1.schema.json", self.name)
+    }
+
+    /// The text that the types give now: pretty JSON and a final newline.
+    pub fn generated(&self) -> String {
+        let mut schema = (self.generate)();
+        schema.insert("$id".to_owned(), self.id().into());
+        let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+}
+
+/// The published schema of that name.
+pub fn find(name: &str) -> Option<&'static Published> {
+    PUBLISHED.iter().find(|published| published.name == name)
+}
+
+fn generate<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}

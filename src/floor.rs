@@ -1,0 +1,1 @@
+//! The paths that nothing may touch, whatever a policy says: pure.

@@ -1,0 +1,128 @@
+//! The one atomic writer of files that are ours: documents (`-o`) and what follows them.
+//!
+//! A reader sees the old file or the whole new one, also after a crash. Never used for a file of
+//! the workspace that a tool asked for.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use uuid::Uuid;
+
+/// Why a file of ours can't be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnFileError {
+    /// The path names something that a file can't take the place of.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// The path ends in `..` or names no file.
+    #[error("{} names no file", .0.display())]
+    NoName(PathBuf),
+    /// The system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// What was being written.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Says whether [`write`] to this path could work, without changing what stands there: it makes and
+/// removes an empty temporary file beside it.
+pub fn check(path: &Path) -> Result<(), OwnFileError> {
+    let place = Place::of(path)?;
+    let (temp, file) = place.temp()?;
+    drop(file);
+    std::fs::remove_file(&temp).map_err(|source| OwnFileError::Io { path: temp, source })
+}
+
+/// Replaces the file with these bytes: temporary file beside it, fsync, rename, fsync of the
+/// directory. A symlink is followed to the file that it names.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
+    let place = Place::of(path)?;
+    let (temp, mut file) = place.temp()?;
+    let written = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&temp, &place.target))
+        .and_then(|()| File::open(&place.parent).and_then(|parent| parent.sync_all()));
+    written.map_err(|source| {
+        // The first error is the one to tell; the temporary file may be gone already.
+        drop(std::fs::remove_file(&temp));
+        OwnFileError::Io { path: place.target.clone(), source }
+    })
+}
+
+struct Place {
+    target: PathBuf,
+    parent: PathBuf,
+}
+
+impl Place {
+    fn of(path: &Path) -> Result<Self, OwnFileError> {
+        let target = match std::fs::canonicalize(path) {
+            Ok(existing) if existing.is_file() => existing,
+            Ok(_) => return Err(OwnFileError::NotRegular(path.to_owned())),
+            Err(_) if path.is_symlink() => return Err(OwnFileError::NotRegular(path.to_owned())),
+            Err(_) => path.to_owned(),
+        };
+        if target.file_name().is_none() {
+            return Err(OwnFileError::NoName(path.to_owned()));
+        }
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        Ok(Self { target, parent })
+    }
+
+    fn temp(&self) -> Result<(PathBuf, File), OwnFileError> {
+        let temp = self.parent.join(format!(".thc-{}.tmp", Uuid::now_v7().simple()));
+        let mode = 0o644;
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp) {
+            Ok(file) => Ok((temp, file)),
+            Err(source) => Err(OwnFileError::Io { path: self.target.clone(), source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_whole_and_leaves_nothing_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        check(&path).unwrap();
+        assert!(!path.exists(), "a check writes nothing");
+        write(&path, b"first, longer").unwrap();
+        write(&path, b"second").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"second");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn refuses_what_a_file_cannot_replace() {
+        let dir = tempfile::tempdir().unwrap();
+        for bad in [Path::new("/dev/null"), Path::new("/dev/full"), dir.path(), Path::new("/")] {
+            assert!(matches!(write(bad, b"x"), Err(OwnFileError::NotRegular(_))), "{bad:?}");
+        }
+        assert!(matches!(write(&dir.path().join("no/such/x"), b"x"), Err(OwnFileError::Io { .. })));
+    }
+
+    #[test]
+    fn follows_a_link_to_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    }
+}

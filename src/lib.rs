@@ -1,0 +1,29 @@
+//! thcode runs an LLM coding agent where nobody is watching.
+//!
+//! **Stability.** Only the command line, the documents (`schemas/`) and the exit codes are stable.
+//! The Rust items below are public so that the rooms stay checkable one by one; they may change in
+//! any release. How the rooms fit together: `ARCHITECTURE.md`.
+
+pub mod id;
+
+pub mod host;
+
+pub mod redact;
+
+pub mod floor;
+
+pub mod contract;
+
+pub mod policy;
+
+pub mod workspace;
+
+pub mod provider;
+
+pub mod tool;
+
+pub mod agent;
+
+pub mod app;
+
+pub mod cli;

@@ -1,0 +1,168 @@
+//! A call as `decide` sees it: the tool, its action class, and everything that it touches, pinned
+//! down beforehand by whoever could look (the tool room). Values alone: no handle, no I/O.
+
+/// The built-in tools, by their exact names. A name that isn't here belongs to no class.
+pub const BUILTIN_TOOLS: &[(&str, ActionClass)] = &[
+    ("list_files", ActionClass::ListFiles),
+    ("read_file", ActionClass::ReadFile),
+    ("search_text", ActionClass::SearchText),
+    ("create_file", ActionClass::WriteFile),
+    ("edit_file", ActionClass::WriteFile),
+    ("delete_file", ActionClass::Delete),
+    ("run_command", ActionClass::RunCommand),
+    ("fetch_url", ActionClass::Transfer),
+];
+
+/// What a tool does, as the permission matrix sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ActionClass {
+    /// Tells names.
+    ListFiles,
+    /// Tells content.
+    ReadFile,
+    /// Tells lines of content.
+    SearchText,
+    /// Makes or changes a file.
+    WriteFile,
+    /// Removes a file.
+    Delete,
+    /// Runs a program.
+    RunCommand,
+    /// Sends something out or fetches something in.
+    Transfer,
+}
+
+impl ActionClass {
+    /// The class of a built-in tool; names are compared by exact bytes.
+    pub fn of_tool(name: &str) -> Option<Self> {
+        BUILTIN_TOOLS.iter().find(|(tool, _)| *tool == name).map(|(_, class)| *class)
+    }
+
+    /// The word that documents and policies use.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::ListFiles => "list_files",
+            Self::ReadFile => "read_file",
+            Self::SearchText => "search_text",
+            Self::WriteFile => "write_file",
+            Self::Delete => "delete",
+            Self::RunCommand => "run_command",
+            Self::Transfer => "transfer",
+        }
+    }
+
+    /// Whether a call of this class may change something.
+    pub fn mutating(self) -> bool {
+        match self {
+            Self::ListFiles | Self::ReadFile | Self::SearchText => false,
+            Self::WriteFile | Self::Delete | Self::RunCommand | Self::Transfer => true,
+        }
+    }
+}
+
+/// A call, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedCall {
+    /// The tool's name, exactly as the model wrote it.
+    pub tool: String,
+    /// Its class; `None` for a tool that doesn't exist, which is denied.
+    pub class: Option<ActionClass>,
+    /// Everything that the call touches. A call of a known tool has at least one.
+    pub subjects: Vec<Subject>,
+}
+
+/// A thing that a call touches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A path of the file system.
+    Path {
+        /// What is done to it.
+        access: Access,
+        /// Where it is and what stands there.
+        path: PathFacts,
+    },
+    /// Something that can't be pinned down; it never becomes an allow.
+    Unresolved {
+        /// As the model wrote it.
+        given: String,
+        /// Why not, as a stable kebab-case token.
+        reason: &'static str,
+    },
+}
+
+/// What is done to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Access {
+    /// Its content or its names are told.
+    Read,
+    /// It is made or changed.
+    Write,
+    /// It is removed.
+    Delete,
+}
+
+impl Access {
+    /// The word that documents and policies use.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// A path in all its spellings, and what stands there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathFacts {
+    /// As the model wrote it.
+    pub given: String,
+    /// Without `.`, `..` and doubled separators.
+    pub lexical: Location,
+    /// After following every link, component by component, by handle.
+    pub resolved: Location,
+    /// What stands at `resolved`.
+    pub kind: FileKind,
+    /// Hard links of a regular file; 0 where nothing stands.
+    pub links: u64,
+    /// Bytes of a regular file; 0 where nothing stands.
+    pub bytes: u64,
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// Inside the workspace: relative to its root, `/`-separated, no `.` or `..`, no leading or
+    /// trailing separator; the root itself is the empty string.
+    Inside(String),
+    /// Outside the workspace: absolute, where it could be told.
+    Outside(String),
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A file with bytes.
+    Regular,
+    /// A directory.
+    Directory,
+    /// Nothing; its parent may not exist either.
+    Absent,
+    /// FIFO, socket, device or anything else that a read could hang on or act through.
+    Special,
+    /// It couldn't be looked at (permission, a loop of links, a name that is too long).
+    Unknown,
+}
+
+impl FileKind {
+    /// The word that documents and policies use.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Regular => "regular",
+            Self::Directory => "directory",
+            Self::Absent => "absent",
+            Self::Special => "special",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What stands in for a person: policy files, and the pure function that decides a call by them.
+//!
+//! Pure throughout: no clock, no I/O, no order dependence. Whoever reads files or looks at the disk
+//! does it elsewhere and hands values in.
+
+pub mod call;
+pub mod verdict;

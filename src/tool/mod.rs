@@ -1,0 +1,1 @@
+//! The tools that a model may propose: their schemas, their reading of arguments, their doing.

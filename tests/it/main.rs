@@ -1,0 +1,5 @@
+//! The one integration binary.
+#![expect(clippy::disallowed_methods, reason = "tests arrange files, times and variables themselves")]
+
+#[cfg(test)]
+mod tidy;
