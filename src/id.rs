@@ -219,7 +219,7 @@ mod tests {
         let text = digest.to_string();
         assert_eq!(text, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(text.parse(), Ok(digest));
-        for bad in ["", "sha256:", &text.to_uppercase(), &text[7..], &text[..70], "md5:00"] {
+        for bad in ["", "sha256:", &text.to_uppercase(), "md5:00", "sha256:00"] {
             assert!(bad.parse::<Digest>().is_err(), "{bad}");
         }
     }

@@ -232,7 +232,7 @@ fn what_is_absent_stays_absent() {
     /// A word, and the places that may hold it.
     const ONLY_IN: &[(&str, &[&str])] = &[
         ("io::stdout", &["cli/output.rs"]),
-        ("ExitCode", &["main.rs", "cli/"]),
+        ("process::ExitCode", &["main.rs", "cli/"]),
         ("decide::decide", &["agent/gate.rs", "app/policy", "policy/"]),
     ];
     let src = root().join("src");
