@@ -4,4 +4,14 @@
 //! does it elsewhere and hands values in.
 
 pub mod call;
+pub mod decide;
+pub mod diagnostic;
+pub mod explain;
+mod glob;
+pub mod load;
+pub mod matrix;
+pub mod path;
+pub mod preset;
+pub mod rule;
+pub mod set;
 pub mod verdict;

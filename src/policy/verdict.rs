@@ -20,6 +20,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// A verdict that rests on no rule; cause and suggestion are the caller's to add.
+    pub fn of(decision: Decision, because: Because, reason: String) -> Self {
+        Self { decision, because, cause: None, rule: None, reason, suggest: None, subject: None }
+    }
+
     /// Whether the call may run: `ask` is never a yes.
     pub fn allows(&self) -> bool {
         self.decision == Decision::Allow

@@ -1,0 +1,196 @@
+//! One policy file: its settings, what it extends, and its rules, as far as the file alone tells.
+
+use std::ops::Range;
+
+use toml::de::DeTable;
+
+use super::{
+    read::{self, Keys, check_keys, list, number, subtable, text, word},
+    rule::{self, RuleDraft},
+    vars::{Use, Vars},
+};
+use crate::policy::{
+    diagnostic::Page,
+    matrix::{Mode, Profile},
+    rule::{NamedGlob, Tier},
+    set::{AskMeans, DefaultDecision, OnDenial, Place},
+};
+
+const FILE: Keys = Keys {
+    of: "a policy",
+    known: &[
+        "version",
+        "name",
+        "description",
+        "tier",
+        "extends",
+        "mode",
+        "profile",
+        "sensitive_override",
+        "engine",
+        "limits",
+        "vars",
+        "budget",
+        "protected",
+        "on_denial",
+        "rule",
+    ],
+    later: &[
+        "ceiling",
+        "checkpoint",
+        "commands",
+        "floor_exception",
+        "on_interrupted",
+        "redact_reads",
+        "sandbox",
+        "snapshot",
+    ],
+};
+const ENGINE: Keys =
+    Keys { of: "`[engine]`", known: &["default", "ask_means", "unresolved", "case_fold"], later: &[] };
+const LIMITS: Keys =
+    Keys { of: "`[limits]`", known: &["arg_bytes", "json_depth"], later: &["commands", "shell_depth"] };
+const BUDGET: Keys = Keys { of: "`[budget]`", known: &["iterations"], later: &[] };
+
+/// The most bytes of arguments that a policy may allow.
+const MOST_ARG_BYTES: u64 = 100 * 1024 * 1024;
+/// The deepest nesting of arguments that a policy may allow.
+const DEEPEST_JSON: u64 = 127;
+
+/// A file, read.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    /// The lower tier that the file asks for, and where.
+    pub(super) tier: Option<(Tier, Range<usize>)>,
+    /// What it extends, and where it says so.
+    pub(super) extends: Vec<(String, Range<usize>)>,
+    pub(super) stated: Stated,
+    pub(super) protected: Vec<NamedGlob>,
+    pub(super) rules: Vec<RuleDraft>,
+}
+
+/// The settings that a file states.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stated {
+    pub(super) mode: Option<Mode>,
+    pub(super) profile: Option<Profile>,
+    pub(super) sensitive_override: Option<bool>,
+    pub(super) default: Option<DefaultDecision>,
+    pub(super) ask_means: Option<AskMeans>,
+    pub(super) on_denial: Option<OnDenial>,
+    pub(super) arg_bytes: Option<u64>,
+    pub(super) json_depth: Option<u64>,
+    pub(super) iterations: Option<u32>,
+}
+
+/// Walks a document.
+pub(super) fn draft(page: &mut Page, document: &DeTable<'_>, place: &Place) -> Draft {
+    check_keys(page, document, &FILE);
+    match document.get("version") {
+        None => page.fault(0..0, "`version = 1` is missing"),
+        Some(value) => drop(number(page, "version", value, 1..=1)),
+    }
+    for key in ["name", "description"] {
+        if let Some(value) = document.get(key) {
+            text(page, key, value);
+        }
+    }
+    let vars = document.get("vars").and_then(|value| read::table(page, "vars", value));
+    let mut vars = Vars::read(page, vars, place.home.as_deref());
+    let protected = document
+        .get("protected")
+        .and_then(|value| vars.globs(page, "protected", value, Use::Limit))
+        .unwrap_or_default();
+    Draft {
+        tier: document.get("tier").and_then(|value| {
+            let tiers = [Tier::Builtin, Tier::Run, Tier::Repo].map(|tier| (tier.token(), tier));
+            word(page, "tier", value, &tiers).map(|tier| (tier, value.span()))
+        }),
+        extends: extends(page, document),
+        stated: stated(page, document),
+        protected,
+        rules: rules(page, document, &mut vars, place),
+    }
+}
+
+fn extends(page: &mut Page, document: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
+    let Some(entries) = document.get("extends").and_then(|value| list(page, "extends", value)) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for value in entries.iter() {
+        if found.len() == super::MOST_FILES {
+            page.fault(value.span(), format!("more than {} files", super::MOST_FILES));
+            break;
+        }
+        let Some(entry) = text(page, "extends", value) else { continue };
+        let beside = !entry.contains(['/', '\\', ':']) && !entry.starts_with('.');
+        if beside || entry.starts_with("preset:") {
+            found.push((entry.to_owned(), value.span()));
+        } else {
+            page.fault(
+                value.span(),
+                "`extends` names `preset:NAME` or a file beside this one, without a folder",
+            );
+        }
+    }
+    found
+}
+
+fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
+    let engine = subtable(page, document, &ENGINE, "engine");
+    let limits = subtable(page, document, &LIMITS, "limits");
+    let budget = subtable(page, document, &BUDGET, "budget");
+    let mut at = |table: Option<&DeTable<'_>>, key: &str, words: &[(&str, ())]| {
+        // Settings with one possible value: they say what holds in any case.
+        if let Some(value) = table.and_then(|table| table.get(key)) {
+            word(page, key, value, words);
+        }
+    };
+    at(engine, "unresolved", &[("deny", ())]);
+    at(engine, "case_fold", &[("deny-rules", ())]);
+    let modes = [Mode::Plan, Mode::Build].map(|mode| (mode.token(), mode));
+    let profiles =
+        [Profile::Manual, Profile::Assisted, Profile::FullAccess].map(|one| (one.token(), one));
+    let defaults = [("deny", DefaultDecision::Deny), ("ask", DefaultDecision::Ask)];
+    let meanings = [("deny", AskMeans::Deny), ("stop", AskMeans::Stop)];
+    let denials = [
+        ("by-expectation", OnDenial::ByExpectation),
+        ("fail", OnDenial::Fail),
+        ("ignore", OnDenial::Ignore),
+        ("stop", OnDenial::Stop),
+    ];
+    let engine = |key: &str| engine.and_then(|table| table.get(key));
+    let limits = |key: &str| limits.and_then(|table| table.get(key));
+    let iterations = budget.and_then(|table| table.get("iterations"));
+    Stated {
+        mode: document.get("mode").and_then(|value| word(page, "mode", value, &modes)),
+        profile: document.get("profile").and_then(|value| word(page, "profile", value, &profiles)),
+        sensitive_override: document
+            .get("sensitive_override")
+            .and_then(|value| read::flag(page, "sensitive_override", value)),
+        default: engine("default").and_then(|value| word(page, "default", value, &defaults)),
+        ask_means: engine("ask_means").and_then(|value| word(page, "ask_means", value, &meanings)),
+        on_denial: document.get("on_denial").and_then(|value| word(page, "on_denial", value, &denials)),
+        arg_bytes: limits("arg_bytes")
+            .and_then(|value| number(page, "arg_bytes", value, 1..=MOST_ARG_BYTES)),
+        json_depth: limits("json_depth")
+            .and_then(|value| number(page, "json_depth", value, 1..=DEEPEST_JSON)),
+        iterations: iterations
+            .and_then(|value| number(page, "iterations", value, 1..=u64::from(u32::MAX)))
+            .and_then(|number| u32::try_from(number).ok()),
+    }
+}
+
+fn rules(page: &mut Page, document: &DeTable<'_>, vars: &mut Vars<'_>, place: &Place) -> Vec<RuleDraft> {
+    let Some(rules) = document.get("rule").and_then(|value| list(page, "rule", value)) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for value in rules {
+        if let Some(table) = read::table(page, "rule", value) {
+            found.extend(rule::draft(page, table, value.span(), vars, place));
+        }
+    }
+    found
+}
