@@ -45,6 +45,11 @@ impl Host {
         Uuid::now_v7()
     }
 
+    /// Fills the bytes with randomness that nobody can guess.
+    pub fn fill(&self, bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+        getrandom::fill(bytes)
+    }
+
     /// A variable of the environment; set but empty counts as unset (a missing CI secret is the
     /// empty string).
     pub fn var(&self, name: &str) -> Option<OsString> {

@@ -10,6 +10,8 @@ pub mod host;
 
 pub mod redact;
 
+pub mod crypto;
+
 pub mod floor;
 
 pub mod contract;

@@ -35,7 +35,7 @@ pub enum OwnFileError {
 /// removes an empty temporary file beside it.
 pub fn check(path: &Path) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;
-    let (temp, file) = place.temp()?;
+    let (temp, file) = place.temp(0o600)?;
     drop(file);
     std::fs::remove_file(&temp).map_err(|source| OwnFileError::Io { path: temp, source })
 }
@@ -43,8 +43,17 @@ pub fn check(path: &Path) -> Result<(), OwnFileError> {
 /// Replaces the file with these bytes: temporary file beside it, fsync, rename, fsync of the
 /// directory. A symlink is followed to the file that it names.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
+    replace(path, bytes, 0o644)
+}
+
+/// As [`write()`], readable by its owner alone.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
+    replace(path, bytes, 0o600)
+}
+
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;
-    let (temp, mut file) = place.temp()?;
+    let (temp, mut file) = place.temp(mode)?;
     let written = file
         .write_all(bytes)
         .and_then(|()| file.sync_all())
@@ -80,9 +89,8 @@ impl Place {
         Ok(Self { target, parent })
     }
 
-    fn temp(&self) -> Result<(PathBuf, File), OwnFileError> {
+    fn temp(&self, mode: u32) -> Result<(PathBuf, File), OwnFileError> {
         let temp = self.parent.join(format!(".thc-{}.tmp", Uuid::now_v7().simple()));
-        let mode = 0o644;
         match OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp) {
             Ok(file) => Ok((temp, file)),
             Err(source) => Err(OwnFileError::Io { path: self.target.clone(), source }),

@@ -15,6 +15,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("id", &[]),
     ("host", &["id"]),
     ("redact", &[]),
+    ("crypto", &["id", "host", "redact"]),
     ("floor", &[]),
     ("contract", &["id"]),
     ("policy", &["id", "floor"]),
