@@ -18,6 +18,8 @@ pub mod contract;
 
 pub mod policy;
 
+pub mod store;
+
 pub mod workspace;
 
 pub mod provider;

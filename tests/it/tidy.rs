@@ -19,6 +19,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("floor", &[]),
     ("contract", &["id"]),
     ("policy", &["id", "floor"]),
+    ("store", &["id", "host", "crypto"]),
     ("workspace", &["id", "floor"]),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "redact"]),

@@ -1,0 +1,204 @@
+//! Reading: changes no row, no key and no anchor; on a read-only file system, without the key,
+//! beside a live runner.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, Params, Row};
+use rustix::fs::statfs;
+
+use super::{Head, StoreError, StoreFacts, anchor, open::DATABASE, schema, tx};
+use crate::crypto::{KeySource, Keys, MasterKey, unwrap_secret};
+
+/// A store, open for reading.
+#[derive(Debug)]
+pub struct ReadStore {
+    connection: Connection,
+    dir: PathBuf,
+    /// A copy that is read in its place, where the directory itself can't be opened for WAL.
+    _copy: Option<tempfile::TempDir>,
+}
+
+/// What the file system of the state directory is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileSystem {
+    /// Whether SQLite's WAL is safe on it.
+    pub(super) wal_is_safe: bool,
+    /// Whether it lives in memory, or in a container's own layer.
+    pub(super) volatile: bool,
+}
+
+impl FileSystem {
+    const EXT: i64 = 0xEF53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683E;
+    const TMPFS: i64 = 0x0102_1994;
+    const OVERLAY: i64 = 0x794C_7630;
+
+    pub(super) fn of(dir: &Path) -> Result<Self, StoreError> {
+        let found = statfs(dir)
+            .map_err(|errno| StoreError::Io { path: dir.to_owned(), source: errno.into() })?;
+        let kind = found.f_type as i64 & 0xFFFF_FFFF;
+        let volatile = matches!(kind, Self::TMPFS | Self::OVERLAY);
+        let wal_is_safe = volatile || matches!(kind, Self::EXT | Self::XFS | Self::BTRFS);
+        Ok(Self { wal_is_safe, volatile })
+    }
+}
+
+impl ReadStore {
+    /// Opens the store of a state directory.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join(DATABASE);
+        if path.is_symlink() || dir.is_symlink() {
+            return Err(StoreError::Place { path, problem: "it is a symbolic link".to_owned() });
+        }
+        if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
+            return Err(StoreError::Missing(dir.to_owned()));
+        }
+        match connect(&path) {
+            Ok(connection) => Ok(Self { connection, dir: dir.to_owned(), _copy: None }),
+            Err(StoreError::Sqlite(error)) if needs_copy(&error) => {
+                let copy = copied(dir)?;
+                let connection = connect(&copy.path().join(DATABASE))?;
+                Ok(Self { connection, dir: dir.to_owned(), _copy: Some(copy) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The state directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The workspace that the store was made for, and the store's id.
+    pub fn made_for(&self) -> Result<(String, [u8; 16]), StoreError> {
+        made_for(&self.connection)
+    }
+
+    /// The store's keys, for what is sealed.
+    pub fn unlock(&self, key: &KeySource) -> Result<Keys, StoreError> {
+        unlock(&self.connection, key, false).map(|(_, keys)| keys)
+    }
+
+    /// What the anchor tells; not yet known to be authentic.
+    pub fn anchored(&self) -> Result<Option<Head>, StoreError> {
+        Ok(anchor::read(&self.dir)?.map(|(head, _)| head))
+    }
+
+    /// The first row of a query, if there is one.
+    pub fn first<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        tx::first(&self.connection, sql, params, read)
+    }
+
+    /// Reads rows one by one, as far as the visitor wants them.
+    pub fn each<E: From<StoreError>>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        visit: impl FnMut(&Row<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        each(&self.connection, sql, params, visit)
+    }
+}
+
+/// Errors of a directory in which the shared memory of a WAL can't be made.
+fn needs_copy(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            rusqlite::ErrorCode::CannotOpen
+                | rusqlite::ErrorCode::ReadOnly
+                | rusqlite::ErrorCode::PermissionDenied
+        )
+    )
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_EXRESCODE;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.pragma_update(None, "query_only", 1)?;
+    connection.pragma_update(None, "trusted_schema", 0)?;
+    connection.pragma_update(None, "cell_size_check", 1)?;
+    check_application(&connection, path)?;
+    Ok(connection)
+}
+
+/// Database and WAL, copied to a private place. `immutable` is never used: it would leave out the
+/// WAL without a word.
+fn copied(dir: &Path) -> Result<tempfile::TempDir, StoreError> {
+    let copy = tempfile::TempDir::new()
+        .map_err(|source| StoreError::Io { path: std::env::temp_dir(), source })?;
+    for name in [DATABASE.to_owned(), format!("{DATABASE}-wal")] {
+        let from = dir.join(&name);
+        if from.exists() {
+            std::fs::copy(&from, copy.path().join(&name))
+                .map_err(|source| StoreError::Io { path: from, source })?;
+        }
+    }
+    Ok(copy)
+}
+
+fn check_application(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let found: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if found == schema::APPLICATION_ID { Ok(()) } else { Err(StoreError::Foreign(path.to_owned())) }
+}
+
+/// A store of a newer version can be read, not written.
+pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    check_application(connection, path)?;
+    let (found, known): (i64, i64) =
+        (connection.query_row("PRAGMA user_version", [], |row| row.get(0))?, schema::newest());
+    if found > known { Err(StoreError::Newer { found, known }) } else { Ok(()) }
+}
+
+fn made_for(connection: &Connection) -> Result<(String, [u8; 16]), StoreError> {
+    let row = tx::first(connection, "SELECT store_id, workspace FROM meta", [], |row| {
+        Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, String>(1)?))
+    })?;
+    let (id, workspace) = row.ok_or_else(|| StoreError::Corrupt("it has no row of meta".to_owned()))?;
+    let id = id.try_into().map_err(|_| StoreError::Corrupt("its id is of another length".to_owned()))?;
+    Ok((workspace, id))
+}
+
+/// The facts and the keys of a store; the newest version of its ring is the one in use.
+pub(super) fn unlock(
+    connection: &Connection,
+    key: &KeySource,
+    volatile: bool,
+) -> Result<(StoreFacts, Keys), StoreError> {
+    let (workspace, id) = made_for(connection)?;
+    let newest = "SELECT version, wrapped FROM key_ring ORDER BY version DESC LIMIT 1";
+    let row =
+        tx::first(connection, newest, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+    let (key_version, wrapped) =
+        row.ok_or_else(|| StoreError::Corrupt("its key ring is empty".to_owned()))?;
+    let master = MasterKey::read(key)?;
+    let secret =
+        unwrap_secret(&master, &id, key_version, &wrapped).map_err(|_| StoreError::KeyMismatch)?;
+    Ok((StoreFacts { id, workspace, key_version, volatile }, secret.keys()))
+}
+
+pub(super) fn each<E: From<StoreError>>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    mut visit: impl FnMut(&Row<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut statement = connection.prepare_cached(sql).map_err(StoreError::from)?;
+    let mut rows = statement.query(params).map_err(StoreError::from)?;
+    while let Some(row) = rows.next().map_err(StoreError::from)? {
+        visit(row)?;
+    }
+    Ok(())
+}
