@@ -28,6 +28,17 @@ macro_rules! opaque_id {
             pub fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
+
+            /// Its 16 bytes, for a row.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+
+            /// Reads one from a row.
+            pub fn from_bytes(bytes: &[u8]) -> Result<Self, ParseIdError> {
+                let bad = |_| ParseIdError { what: stringify!($name) };
+                Uuid::from_slice(bytes).map(Self).map_err(bad)
+            }
         }
 
         impl fmt::Display for $name {
@@ -87,6 +98,14 @@ opaque_id! {
     OperationId,
     /// One message of a history.
     MessageId,
+    /// One event of the journal.
+    EventId,
+    /// One checkpoint: the images of the files of one operation.
+    CheckpointId,
+    /// One image of one file in a checkpoint.
+    ArtifactId,
+    /// One permission to dispatch one effect, consumed once.
+    AuthorizationId,
 }
 
 /// A SHA-256 digest; its text is `sha256:` and 64 lower-case hex digits.
@@ -94,6 +113,16 @@ opaque_id! {
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// Its 32 bytes, for a row.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A digest that was computed elsewhere.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha2::Sha256::digest(bytes).into())

@@ -22,6 +22,8 @@ pub mod store;
 
 pub mod workspace;
 
+pub mod journal;
+
 pub mod provider;
 
 pub mod tool;

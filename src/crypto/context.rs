@@ -1,5 +1,7 @@
 //! What sealed bytes are bound to: length-prefixed fields, so that no two lists of fields read alike.
 
+use crate::id::Digest;
+
 /// The associated data of a seal or a MAC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context(Vec<u8>);
@@ -23,6 +25,11 @@ impl Context {
     #[must_use]
     pub fn number(self, number: u64) -> Self {
         self.field(&number.to_be_bytes())
+    }
+
+    /// The SHA-256 digest of the fields, without a key.
+    pub fn digest(&self) -> Digest {
+        Digest::of(&self.0)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

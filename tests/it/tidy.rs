@@ -21,6 +21,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("policy", &["id", "floor"]),
     ("store", &["id", "host", "crypto"]),
     ("workspace", &["id", "floor"]),
+    ("journal", &["id", "host", "crypto", "store"]),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "redact"]),
     ("agent", &["contract", "id", "host", "redact", "policy", "provider", "tool", "workspace"]),

@@ -1,0 +1,159 @@
+//! The vocabulary: what can happen, and what is told of it. Each kind has its own version, so that a
+//! later reader knows how to read an older row.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AuthorizationId, CheckpointId, Digest, OperationId, SessionId, TurnId};
+
+/// An event, before it has a place in the chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The session that it belongs to.
+    pub session_id: SessionId,
+    /// The turn.
+    pub turn_id: Option<TurnId>,
+    /// The operation, for events of one.
+    pub operation_id: Option<OperationId>,
+    /// The operation that this one is a part of.
+    pub parent_operation_id: Option<OperationId>,
+    /// Whose word it is.
+    pub provenance: Provenance,
+    /// What happened.
+    pub payload: Payload,
+}
+
+/// Whose word an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provenance {
+    /// This program's own observation.
+    Deterministic,
+    /// The model's proposal.
+    Model,
+}
+
+impl Provenance {
+    pub(super) fn token(self) -> &'static str {
+        match self {
+            Self::Deterministic => "deterministic",
+            Self::Model => "model",
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Payload {
+    /// A run began on this store.
+    RunStarted {
+        /// The version of thcode.
+        tool_version: String,
+        /// Its process.
+        pid: u32,
+        /// The digest of the policy bundle.
+        policy: Digest,
+    },
+    /// A run ended; its document follows.
+    RunEnded {
+        /// Why.
+        stop_reason: String,
+        /// The code that the process exits with.
+        exit_code: u8,
+    },
+    /// A prompt was taken on; its text is sealed in the session.
+    PromptSubmitted {
+        /// Its ordinal in the session.
+        prompt_round: u32,
+    },
+    /// The model proposed a call.
+    OperationProposed {
+        /// The tool.
+        tool: String,
+        /// Its action class.
+        action_class: String,
+    },
+    /// The policy decided.
+    PolicyDecisionRecorded {
+        /// `allow`, `deny` or `ask`.
+        outcome: String,
+        /// What it rests on.
+        because: String,
+        /// The rule, where one decided.
+        rule_id: Option<String>,
+        /// The rule's line in its policy file.
+        line: Option<u32>,
+        /// The digest of the policy bundle.
+        policy: Digest,
+    },
+    /// The images of an operation's files are sealed and referred to.
+    CheckpointCommitted {
+        /// The checkpoint.
+        checkpoint_id: CheckpointId,
+        /// How many files it covers.
+        targets: u32,
+    },
+    /// The policy accepted that an operation has no images.
+    UnprotectedOperationRecorded {
+        /// The bytes that aren't kept.
+        bytes: u64,
+    },
+    /// The permission was used up.
+    AuthorizationConsumed {
+        /// Which.
+        authorization_id: AuthorizationId,
+    },
+    /// From here on the effect may happen. The only authority on whether it can have.
+    EffectDispatchCommitted {
+        /// The digest of the row of `inflight`.
+        inflight: Digest,
+    },
+    /// The effect happened and was seen.
+    OperationSucceeded {},
+    /// Nothing changed, and that was seen.
+    OperationFailed {
+        /// Why, as a token.
+        cause: String,
+    },
+    /// It was refused before anything could happen.
+    OperationBlocked {
+        /// Why, as a token.
+        cause: String,
+    },
+    /// It was given up before anything could happen.
+    OperationCancelled {
+        /// Why, as a token.
+        cause: String,
+    },
+    /// What happened can't be proven.
+    OperationUnknownOutcome {
+        /// Why, as a token.
+        cause: String,
+    },
+}
+
+impl Payload {
+    /// The word of the kind, as the column has it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::RunStarted { .. } => "RunStarted",
+            Self::RunEnded { .. } => "RunEnded",
+            Self::PromptSubmitted { .. } => "PromptSubmitted",
+            Self::OperationProposed { .. } => "OperationProposed",
+            Self::PolicyDecisionRecorded { .. } => "PolicyDecisionRecorded",
+            Self::CheckpointCommitted { .. } => "CheckpointCommitted",
+            Self::UnprotectedOperationRecorded { .. } => "UnprotectedOperationRecorded",
+            Self::AuthorizationConsumed { .. } => "AuthorizationConsumed",
+            Self::EffectDispatchCommitted { .. } => "EffectDispatchCommitted",
+            Self::OperationSucceeded {} => "OperationSucceeded",
+            Self::OperationFailed { .. } => "OperationFailed",
+            Self::OperationBlocked { .. } => "OperationBlocked",
+            Self::OperationCancelled { .. } => "OperationCancelled",
+            Self::OperationUnknownOutcome { .. } => "OperationUnknownOutcome",
+        }
+    }
+
+    /// The version of the kind's payload.
+    pub(super) fn version(&self) -> u32 {
+        1
+    }
+}

@@ -1,0 +1,379 @@
+//! Appending: events are staged inside a transaction and chained at its end, so that they commit
+//! with the rows that they speak of, or not at all.
+
+use std::collections::HashMap;
+
+use super::{
+    Event, IllegalEvent, Inflight, JournalError, Payload, Status,
+    chain::{Row, Rows as _, verify},
+};
+use crate::{
+    host::Host,
+    id::{AuthorizationId, EventId, OperationId},
+    store::{Durability, Head, Store, StoreError, Tx},
+};
+
+/// The proof that an operation's intent is durable. Only [`Log::dispatch`] makes one, and only after
+/// the commit and the anchor.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DispatchCommitted {
+    operation_id: OperationId,
+}
+
+impl DispatchCommitted {
+    /// The operation whose effect may happen now.
+    pub fn operation_id(&self) -> OperationId {
+        self.operation_id
+    }
+}
+
+/// The journal, open for appending.
+#[derive(Debug)]
+pub struct Log {
+    head: Head,
+    /// Where the operations stand that this process has open.
+    open: HashMap<OperationId, Status>,
+}
+
+/// The events of a transaction in progress.
+#[derive(Debug, Default)]
+pub struct Stage {
+    events: Vec<Event>,
+}
+
+impl Stage {
+    /// Adds an event to the transaction.
+    pub fn push(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+impl Log {
+    /// Opens the journal of a store: the anchored row must be there with its hash, and every row
+    /// after it must follow.
+    pub fn open(store: &Store) -> Result<Self, JournalError> {
+        let anchored = store.anchored();
+        if anchored.seq > 0 && store.hash_at(anchored.seq)?.as_deref() != Some(anchored.hash.as_slice())
+        {
+            let lost = format!("row {} is gone or is another one", anchored.seq);
+            return Err(StoreError::Behind(lost).into());
+        }
+        let head = verify(store, anchored, Some(&store.keys().journal))?;
+        Ok(Self { head, open: HashMap::new() })
+    }
+
+    /// The last row.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Runs a transaction that writes rows and events together.
+    pub fn write<T, E>(
+        &mut self,
+        host: &Host,
+        store: &Store,
+        durability: Durability,
+        work: impl FnOnce(&Tx<'_>, &mut Stage) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        E: From<StoreError> + From<JournalError>,
+    {
+        let (value, head, changed) = store.tx(durability, |tx| {
+            let mut stage = Stage::default();
+            let value = work(tx, &mut stage)?;
+            let changed = self.folded(&stage).map_err(JournalError::from)?;
+            let head = self.append(host, store, tx, &stage)?;
+            Ok::<_, E>((value, head, changed))
+        })?;
+        self.head = head;
+        for (operation, status) in changed {
+            if status.is_terminal() {
+                self.open.remove(&operation);
+            } else {
+                self.open.insert(operation, status);
+            }
+        }
+        Ok(value)
+    }
+
+    /// Makes an operation's intent durable: its authorization is consumed, what recovery needs is
+    /// written, the commit and then the anchor are synced. Two syncs.
+    pub fn dispatch(
+        &mut self,
+        host: &Host,
+        store: &mut Store,
+        about: &Event,
+        authorization: AuthorizationId,
+        inflight: &Inflight,
+    ) -> Result<DispatchCommitted, JournalError> {
+        let operation_id = inflight.operation_id;
+        let event = |payload| Event { payload, operation_id: Some(operation_id), ..about.clone() };
+        self.write(host, store, Durability::Full, |tx, stage| {
+            let consumed = tx.execute(
+                "UPDATE authorization SET consumed = 1 \
+                 WHERE authorization_id = ?1 AND operation_id = ?2 AND consumed = 0",
+                (authorization.as_bytes().as_slice(), operation_id.as_bytes().as_slice()),
+            )?;
+            if consumed != 1 {
+                return Err(JournalError::NotAuthorized);
+            }
+            inflight.insert(tx)?;
+            stage.push(event(Payload::AuthorizationConsumed { authorization_id: authorization }));
+            stage.push(event(Payload::EffectDispatchCommitted { inflight: inflight.digest() }));
+            Ok(())
+        })?;
+        store.anchor(self.head)?;
+        Ok(DispatchCommitted { operation_id })
+    }
+
+    /// Ends an operation. One that is proven takes its row of `inflight` along; one that isn't keeps
+    /// it, for recovery.
+    pub fn settle(
+        &mut self,
+        host: &Host,
+        store: &Store,
+        dispatched: &DispatchCommitted,
+        about: &Event,
+        terminal: Payload,
+        keep_inflight: bool,
+    ) -> Result<(), JournalError> {
+        let operation_id = dispatched.operation_id;
+        self.write(host, store, Durability::Normal, |tx, stage| {
+            if !keep_inflight {
+                Inflight::delete(tx, operation_id)?;
+            }
+            stage.push(Event { payload: terminal, operation_id: Some(operation_id), ..about.clone() });
+            Ok(())
+        })
+    }
+
+    /// Where the staged events lead the operations that they speak of.
+    fn folded(&self, stage: &Stage) -> Result<HashMap<OperationId, Status>, IllegalEvent> {
+        let mut changed: HashMap<OperationId, Status> = HashMap::new();
+        for event in &stage.events {
+            if let Some(operation) = event.operation_id {
+                let before = changed.get(&operation).or_else(|| self.open.get(&operation)).copied();
+                changed.insert(operation, Status::next(before, &event.payload)?);
+            }
+        }
+        Ok(changed)
+    }
+
+    fn append(
+        &self,
+        host: &Host,
+        store: &Store,
+        tx: &Tx<'_>,
+        stage: &Stage,
+    ) -> Result<Head, JournalError> {
+        let mut head = self.head;
+        let mut events = stage.events.iter().peekable();
+        while let Some(event) = events.next() {
+            let payload = serde_json::to_string(&event.payload)
+                .map_err(|error| StoreError::Corrupt(format!("an event can't be written: {error}")))?;
+            let event_id = EventId::from_uuid(host.uuid());
+            let row = Row {
+                seq: head.seq + 1,
+                event_id: event_id.as_bytes(),
+                session_id: event.session_id.as_bytes(),
+                turn_id: event.turn_id.as_ref().map(|id| id.as_bytes().as_slice()),
+                operation_id: event.operation_id.as_ref().map(|id| id.as_bytes().as_slice()),
+                parent_operation_id: event
+                    .parent_operation_id
+                    .as_ref()
+                    .map(|id| id.as_bytes().as_slice()),
+                kind: event.payload.kind(),
+                schema_version: i64::from(event.payload.version()),
+                timestamp: host.now().as_millis(),
+                provenance: event.provenance.token(),
+                payload: &payload,
+            };
+            let hash = row.hash(&head.hash);
+            let mac = events.peek().is_none().then(|| store.keys().journal.of_bytes(&hash));
+            tx.execute_one(
+                "INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                rusqlite::params![
+                    i64::try_from(row.seq).unwrap_or(i64::MAX),
+                    row.event_id,
+                    row.session_id,
+                    row.turn_id,
+                    row.operation_id,
+                    row.parent_operation_id,
+                    row.kind,
+                    row.schema_version,
+                    row.timestamp,
+                    row.provenance,
+                    row.payload,
+                    hash.as_slice(),
+                    mac.as_ref().map(|mac| mac.as_bytes().as_slice()),
+                ],
+            )?;
+            head = Head { seq: row.seq, hash };
+        }
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        crypto::KeySource,
+        id::{Digest, SessionId},
+        journal::{Fault, Provenance},
+        store::{Lease, StatePlace},
+    };
+
+    struct Bench {
+        _dir: tempfile::TempDir,
+        place: StatePlace,
+        root: String,
+        host: Host,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().join("ws");
+            std::fs::create_dir(&root).unwrap();
+            let place = StatePlace { dir: dir.path().join("state"), key: dir.path().join("state.key") };
+            Self { place, root: root.to_str().unwrap().to_owned(), host: Host::real(), _dir: dir }
+        }
+
+        fn store(&self) -> Store {
+            Store::prepare(&self.place, &self.root).unwrap();
+            let lease =
+                Lease::take(&self.host, &self.root, &self.place, Duration::from_secs(5)).unwrap();
+            let key = KeySource::Beside(self.place.key.clone());
+            Store::open(&self.host, &self.place, &self.root, &key, lease).unwrap()
+        }
+
+        fn about(&self) -> Event {
+            Event {
+                session_id: SessionId::from_uuid(self.host.uuid()),
+                turn_id: None,
+                operation_id: None,
+                parent_operation_id: None,
+                provenance: Provenance::Deterministic,
+                payload: Payload::RunStarted {
+                    tool_version: "0".to_owned(),
+                    pid: 1,
+                    policy: Digest::of(b""),
+                },
+            }
+        }
+
+        fn append(&self, log: &mut Log, store: &Store, events: &[Event]) -> Result<(), JournalError> {
+            log.write(&self.host, store, Durability::Full, |_, stage| {
+                events.iter().for_each(|event| stage.push(event.clone()));
+                Ok(())
+            })
+        }
+    }
+
+    fn rows(store: &Store) -> i64 {
+        store.first("SELECT count(*) FROM journal", [], |row| row.get(0)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn rows_chain_over_transactions_and_openings() {
+        let bench = Bench::new();
+        let mut store = bench.store();
+        let mut log = Log::open(&store).unwrap();
+        let event = bench.about();
+        bench.append(&mut log, &store, &[event.clone(), event.clone()]).unwrap();
+        bench.append(&mut log, &store, &[event.clone()]).unwrap();
+        store.anchor(log.head()).unwrap();
+        bench.append(&mut log, &store, &[event]).unwrap();
+        let head = log.head();
+        store.close().unwrap();
+        let store = bench.store();
+        assert_eq!((Log::open(&store).unwrap().head(), rows(&store)), (head, 4));
+        assert_eq!(verify(&store, Head::EMPTY, Some(&store.keys().journal)).unwrap(), head);
+    }
+
+    #[test]
+    fn an_illegal_event_leaves_nothing_behind() {
+        let bench = Bench::new();
+        let store = bench.store();
+        let mut log = Log::open(&store).unwrap();
+        let operation = Some(OperationId::from_uuid(bench.host.uuid()));
+        let terminal =
+            Event { operation_id: operation, payload: Payload::OperationSucceeded {}, ..bench.about() };
+        let failed = bench.append(&mut log, &store, &[bench.about(), terminal]);
+        assert!(matches!(failed, Err(JournalError::Illegal(_))));
+        assert_eq!((rows(&store), log.head()), (0, Head::EMPTY));
+    }
+
+    /// What an editor of the database could do to a row: every one is found.
+    #[test]
+    fn a_row_that_was_changed_moved_or_dropped_is_found() {
+        let change = |sql: &str| {
+            let bench = Bench::new();
+            let store = bench.store();
+            let mut log = Log::open(&store).unwrap();
+            for _ in 0..4 {
+                bench.append(&mut log, &store, &[bench.about()]).unwrap();
+            }
+            store.close().unwrap();
+            let connection = rusqlite::Connection::open(bench.place.dir.join("state.db")).unwrap();
+            connection
+                .execute_batch("DROP TRIGGER journal_no_update; DROP TRIGGER journal_no_delete")
+                .unwrap();
+            connection.execute_batch(sql).unwrap();
+            drop(connection);
+            let store = bench.store();
+            Log::open(&store)
+        };
+        assert!(change("SELECT 1").is_ok(), "the test itself changes nothing");
+        for (sql, seq) in [
+            ("UPDATE journal SET payload = replace(payload, '\"pid\":1', '\"pid\":2') WHERE seq = 2", 2),
+            ("UPDATE journal SET timestamp = timestamp + 1 WHERE seq = 3", 3),
+            ("UPDATE journal SET kind = 'RunEnded' WHERE seq = 1", 1),
+            ("UPDATE journal SET turn_id = x'00' WHERE seq = 1", 1),
+            ("UPDATE journal SET hash = zeroblob(32) WHERE seq = 4", 4),
+            ("UPDATE journal SET mac = zeroblob(32) WHERE seq = 4", 4),
+            ("UPDATE journal SET mac = NULL WHERE seq = 4", 4),
+            ("DELETE FROM journal WHERE seq = 2", 3),
+            ("DELETE FROM journal WHERE seq = 1", 2),
+        ] {
+            match change(sql) {
+                Err(JournalError::Broken(Fault { seq: found, .. })) => assert_eq!(found, seq, "{sql}"),
+                other => panic!("{sql}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_were_durable_and_are_gone_are_missed() {
+        let bench = Bench::new();
+        let mut store = bench.store();
+        let mut log = Log::open(&store).unwrap();
+        for _ in 0..3 {
+            bench.append(&mut log, &store, &[bench.about()]).unwrap();
+        }
+        store.anchor(log.head()).unwrap();
+        store.close().unwrap();
+        let connection = rusqlite::Connection::open(bench.place.dir.join("state.db")).unwrap();
+        connection
+            .execute_batch("DROP TRIGGER journal_no_delete; DELETE FROM journal WHERE seq = 3")
+            .unwrap();
+        drop(connection);
+        let store = bench.store();
+        assert!(matches!(Log::open(&store), Err(JournalError::Store(StoreError::Behind(_)))));
+    }
+
+    #[test]
+    fn the_journal_is_append_only() {
+        let bench = Bench::new();
+        let store = bench.store();
+        let mut log = Log::open(&store).unwrap();
+        bench.append(&mut log, &store, &[bench.about()]).unwrap();
+        for sql in ["UPDATE journal SET kind = 'x'", "DELETE FROM journal"] {
+            let done: Result<usize, StoreError> = store.tx(Durability::Normal, |tx| tx.execute(sql, []));
+            assert!(done.is_err(), "{sql}");
+        }
+    }
+}
