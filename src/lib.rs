@@ -24,6 +24,8 @@ pub mod workspace;
 
 pub mod journal;
 
+pub mod checkpoint;
+
 pub mod provider;
 
 pub mod tool;

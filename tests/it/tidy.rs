@@ -22,6 +22,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("store", &["id", "host", "crypto"]),
     ("workspace", &["id", "floor"]),
     ("journal", &["id", "host", "crypto", "store"]),
+    ("checkpoint", &["id", "host", "crypto", "store"]),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "redact"]),
     ("agent", &["contract", "id", "host", "redact", "policy", "provider", "tool", "workspace"]),

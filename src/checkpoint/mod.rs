@@ -1,0 +1,50 @@
+//! Checkpoints: what stood in a file before and after an operation, sealed, with what is needed to
+//! put it back.
+//!
+//! Plaintext of a file lives here only in [`Image`], which can't be printed or serialised. What is
+//! kept, for how long and up to which size, is decided by pure functions.
+
+#![expect(clippy::disallowed_methods, reason = "sealed files of the state directory are written here")]
+
+mod artifact;
+mod capacity;
+mod record;
+mod retention;
+
+pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
+pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
+pub use record::{
+    CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget,
+    aggregate_version, commit, latest_post, settle, usage,
+};
+pub use retention::{RetentionConfig, RetentionError, RetentionState};
+
+use crate::{crypto::CryptoError, store::StoreError};
+
+/// Why a checkpoint can't be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Sealing or opening failed.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
+    /// The file couldn't be read while it was sealed.
+    #[error("the file can't be read whole: {0}")]
+    Source(std::io::Error),
+    /// The file changed while it was sealed.
+    #[error("the file changed while it was read")]
+    Changed,
+    /// A sealed file can't be written or read.
+    #[error("the sealed file {name}: {source}")]
+    SealedFile {
+        /// Its name in the state directory.
+        name: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What is kept isn't what was kept.
+    #[error("the checkpoint is corrupt: {0}")]
+    Corrupt(&'static str),
+}

@@ -1,0 +1,346 @@
+//! The record of a checkpoint and of its files: what the seed calls its states, and per file what
+//! stood there before and after.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    CheckpointError, RetentionConfig, SealedImage, Usage,
+    artifact::{Reference, discard, refer, refer_again},
+};
+use crate::{
+    crypto::{Context, Mac},
+    host::Host,
+    id::{ArtifactId, CheckpointId, Digest, OperationId, SessionId, TurnId},
+    store::{Store, StoreError, Tx},
+};
+
+/// Whether bytes are text as far as an edit is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentClass {
+    /// Neither NUL nor the mark of UTF-16 or UTF-32.
+    FileContent,
+    /// One of them.
+    BinaryBlob,
+}
+
+impl ContentClass {
+    /// The class once another piece is known.
+    pub(super) fn with(self, piece: &[u8], first: bool) -> Self {
+        let bom = first
+            && (piece.starts_with(&[0xFF, 0xFE])
+                || piece.starts_with(&[0xFE, 0xFF])
+                || piece.starts_with(&[0, 0, 0xFE, 0xFF]));
+        if self == Self::BinaryBlob || bom || piece.contains(&0) {
+            Self::BinaryBlob
+        } else {
+            Self::FileContent
+        }
+    }
+
+    /// The class of whole content.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self::FileContent.with(bytes, true)
+    }
+
+    /// The word of the class.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::FileContent => "file-content",
+            Self::BinaryBlob => "binary-blob",
+        }
+    }
+}
+
+/// What an operation does to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It makes it.
+    Create,
+    /// It changes it.
+    Edit,
+    /// It removes it.
+    Delete,
+}
+
+impl Effect {
+    /// The word of the effect.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Edit => "edit",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What a file has besides its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileMeta {
+    /// Permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// When it was last written. Nanoseconds since the epoch.
+    pub mtime_ns: i128,
+    /// Hard links.
+    pub nlink: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What stands at a target.
+#[derive(Debug)]
+pub enum ImageState {
+    /// A file, with its sealed image.
+    Present {
+        /// The image.
+        image: SealedImage,
+        /// The rest of it.
+        meta: FileMeta,
+    },
+    /// Nothing: ENOENT or ENOTDIR, and only these.
+    Absent,
+}
+
+/// A file of a checkpoint that is about to be kept.
+#[derive(Debug)]
+pub struct NewTarget {
+    /// What the operation does.
+    pub effect: Effect,
+    /// The path, relative to the root, as raw bytes.
+    pub path: Vec<u8>,
+    /// Extended attributes of the file before: name and value.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Before.
+    pub pre: ImageState,
+    /// After.
+    pub post: ImageState,
+    /// The permission bits of its directory.
+    pub parent_mode: Option<u32>,
+}
+
+/// A checkpoint that is about to be kept: one file a tool call.
+#[derive(Debug)]
+pub struct NewCheckpoint {
+    /// Its id.
+    pub checkpoint_id: CheckpointId,
+    /// The operation.
+    pub operation_id: OperationId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The turn.
+    pub turn_id: TurnId,
+    /// The turn's ordinal.
+    pub prompt_round: u32,
+    /// How long it is kept.
+    pub retention: RetentionConfig,
+    /// The file.
+    pub target: NewTarget,
+}
+
+/// A checkpoint as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointRecord {
+    /// Its id.
+    pub checkpoint_id: CheckpointId,
+    /// The mutations of its file so far, this one included.
+    pub aggregate_version: u64,
+    /// The checkpoint before it of the same file.
+    pub parent: Option<CheckpointId>,
+    /// The digest of the image after; `None` where nothing stands.
+    pub post_digest: Option<Digest>,
+}
+
+/// What is sealed of a target: what would tell where it is.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SealedPath {
+    path: Vec<u8>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for SealedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[sealed path]")
+    }
+}
+
+fn path_mac(store: &Store, path: &[u8]) -> Mac {
+    store.keys().path.of(&Context::new("thcode path").field(path))
+}
+
+fn digest_mac(store: &Store, digest: &Digest) -> Mac {
+    store.keys().digest.of(&Context::new("thcode digest").field(digest.as_bytes()))
+}
+
+/// The version of a file: how many mutations of it were kept so far.
+pub fn aggregate_version(store: &Store, path: &[u8]) -> Result<u64, StoreError> {
+    Ok(last(|sql, params, read| store.first(sql, params, read), &path_mac(store, path))?
+        .map_or(0, |last| last.version))
+}
+
+/// The MAC of the digest that this program last left at a path, if it did; for the check whether
+/// somebody has changed it since.
+pub fn latest_post(store: &Store, path: &[u8], digest: &Digest) -> Result<Option<bool>, StoreError> {
+    let last = last(|sql, params, read| store.first(sql, params, read), &path_mac(store, path))?;
+    let mac = digest_mac(store, digest);
+    Ok(last.map(|last| last.post_digest.as_deref() == Some(mac.as_bytes().as_slice())))
+}
+
+struct Last {
+    checkpoint_id: Vec<u8>,
+    version: u64,
+    post_digest: Option<Vec<u8>>,
+    post_artifact: Option<Vec<u8>>,
+}
+
+type ReadLast = fn(&rusqlite::Row<'_>) -> rusqlite::Result<Last>;
+
+fn last(
+    first: impl FnOnce(&str, [Vec<u8>; 1], ReadLast) -> Result<Option<Last>, StoreError>,
+    path: &Mac,
+) -> Result<Option<Last>, StoreError> {
+    let sql = "SELECT t.checkpoint_id, t.version, t.post_digest, t.post_artifact FROM target t \
+               JOIN checkpoint c USING (checkpoint_id) \
+               WHERE t.path_mac = ?1 AND c.commit_state = 'committed' ORDER BY t.version DESC LIMIT 1";
+    let read: ReadLast = |row| {
+        Ok(Last {
+            checkpoint_id: row.get(0)?,
+            version: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
+            post_digest: row.get(2)?,
+            post_artifact: row.get(3)?,
+        })
+    };
+    first(sql, [path.as_bytes().to_vec()], read)
+}
+
+/// What is stored of images.
+pub fn usage(store: &Store) -> Result<Usage, StoreError> {
+    let sum = store.first("SELECT ifnull(sum(stored), 0) FROM blob", [], |row| row.get::<_, i64>(0))?;
+    Ok(Usage { store: u64::try_from(sum.unwrap_or(0)).unwrap_or(0) })
+}
+
+/// Keeps a checkpoint, in the transaction that journals it.
+pub fn commit(
+    host: &Host,
+    store: &Store,
+    tx: &Tx<'_>,
+    new: &NewCheckpoint,
+) -> Result<CheckpointRecord, CheckpointError> {
+    let target = &new.target;
+    let mac = path_mac(store, &target.path);
+    let before = last(|sql, params, read| tx.first(sql, params, read), &mac)?;
+    let version = before.as_ref().map_or(0, |last| last.version) + 1;
+    let now = host.now().as_millis();
+    let id = new.checkpoint_id.as_bytes().as_slice();
+    tx.execute_one(
+        "INSERT INTO checkpoint VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 'staged', 'retained', 'verified', ?7)",
+        rusqlite::params![
+            id,
+            new.operation_id.as_bytes().as_slice(),
+            new.session_id.as_bytes().as_slice(),
+            new.turn_id.as_bytes().as_slice(),
+            new.prompt_round,
+            now,
+            new.retention.rounds(),
+        ],
+    )?;
+    let reference = |role| Reference {
+        checkpoint_id: new.checkpoint_id,
+        operation_id: new.operation_id,
+        ordinal: 0,
+        role,
+    };
+    let pre = kept(host, store, tx, &target.pre, &reference("pre"), before.as_ref())?;
+    let post = kept(host, store, tx, &target.post, &reference("post"), None)?;
+    let class = match (&target.pre, &target.post) {
+        (ImageState::Present { image, .. }, _) | (_, ImageState::Present { image, .. }) => image.class(),
+        (ImageState::Absent, ImageState::Absent) => ContentClass::FileContent,
+    };
+    let path = SealedPath { path: target.path.clone(), xattrs: target.xattrs.clone() };
+    let path =
+        serde_json::to_vec(&path).map_err(|_| CheckpointError::Corrupt("a path can't be written"))?;
+    let context = Context::new("thcode target").field(&store.facts().id).field(id).number(0);
+    let sealed = store.keys().small.seal(host, &context, &path)?;
+    tx.execute_one(
+        "INSERT INTO target VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        rusqlite::params![
+            id,
+            target.effect.token(),
+            sealed,
+            mac.as_bytes().as_slice(),
+            i64::try_from(version).unwrap_or(i64::MAX),
+            before.as_ref().map(|last| last.checkpoint_id.as_slice()),
+            pre.state,
+            pre.digest,
+            pre.meta,
+            post.state,
+            post.digest,
+            post.meta,
+            target.parent_mode,
+            class.token(),
+            pre.artifact.map(|id| id.as_bytes().to_vec()),
+            post.artifact.map(|id| id.as_bytes().to_vec()),
+        ],
+    )?;
+    let parent = before.and_then(|last| CheckpointId::from_bytes(&last.checkpoint_id).ok());
+    let post_digest = match &target.post {
+        ImageState::Present { image, .. } => Some(image.digest),
+        ImageState::Absent => None,
+    };
+    Ok(CheckpointRecord {
+        checkpoint_id: new.checkpoint_id,
+        aggregate_version: version,
+        parent,
+        post_digest,
+    })
+}
+
+struct Kept {
+    state: &'static str,
+    digest: Option<Vec<u8>>,
+    meta: Option<String>,
+    artifact: Option<ArtifactId>,
+}
+
+fn kept(
+    host: &Host,
+    store: &Store,
+    tx: &Tx<'_>,
+    state: &ImageState,
+    reference: &Reference,
+    before: Option<&Last>,
+) -> Result<Kept, CheckpointError> {
+    let ImageState::Present { image, meta } = state else {
+        return Ok(Kept { state: "absent", digest: None, meta: None, artifact: None });
+    };
+    let mac = digest_mac(store, &image.digest).as_bytes().to_vec();
+    // The image before is what this program itself left there: one blob serves both.
+    let shared = before
+        .filter(|last| last.post_digest.as_deref() == Some(mac.as_slice()))
+        .and_then(|last| ArtifactId::from_bytes(last.post_artifact.as_deref()?).ok());
+    let artifact = match shared {
+        Some(artifact) => {
+            let again = refer_again(host, store, tx, artifact, reference)?;
+            discard(image);
+            again
+        }
+        None => refer(host, store, tx, image, reference)?,
+    };
+    let meta = serde_json::to_string(meta)
+        .map_err(|_| CheckpointError::Corrupt("metadata can't be written"))?;
+    Ok(Kept { state: "present", digest: Some(mac), meta: Some(meta), artifact: Some(artifact) })
+}
+
+/// Tells a checkpoint what became of its mutation.
+pub fn settle(tx: &Tx<'_>, checkpoint: CheckpointId, committed: bool) -> Result<(), StoreError> {
+    let state = if committed { "committed" } else { "failed" };
+    let sql =
+        "UPDATE checkpoint SET commit_state = ?2, stage_state = 'committed' WHERE checkpoint_id = ?1";
+    tx.execute_one(sql, rusqlite::params![checkpoint.as_bytes().as_slice(), state])
+}

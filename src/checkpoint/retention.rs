@@ -1,0 +1,86 @@
+//! How long a checkpoint is kept, in prompt rounds: pure, with the current round as a value.
+
+/// Rounds that a checkpoint is kept after its own, if the policy doesn't say.
+const DEFAULT_ROUNDS: u32 = 5;
+const FEWEST_ROUNDS: u32 = 1;
+const MOST_ROUNDS: u32 = 100;
+
+/// A window that can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("retention_rounds is {0}, and must be from 1 to 100")]
+pub struct RetentionError(pub u32);
+
+/// The window that a checkpoint was made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionConfig {
+    subsequent_rounds: u32,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { subsequent_rounds: DEFAULT_ROUNDS }
+    }
+}
+
+impl RetentionConfig {
+    /// A window of so many rounds.
+    pub fn new(rounds: u32) -> Result<Self, RetentionError> {
+        if (FEWEST_ROUNDS..=MOST_ROUNDS).contains(&rounds) {
+            Ok(Self { subsequent_rounds: rounds })
+        } else {
+            Err(RetentionError(rounds))
+        }
+    }
+
+    /// The number of rounds.
+    pub fn rounds(self) -> u32 {
+        self.subsequent_rounds
+    }
+
+    /// Whether a checkpoint of that round is still kept in this one. The expiry is exclusive.
+    pub fn evaluate(self, made_in: u32, now: u32) -> RetentionState {
+        let expiry = made_in.saturating_add(self.subsequent_rounds);
+        if now < expiry { RetentionState::Retained } else { RetentionState::EligibleForEviction }
+    }
+}
+
+/// Whether a checkpoint is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetentionState {
+    /// It is.
+    Retained,
+    /// It may be evicted.
+    EligibleForEviction,
+}
+
+impl RetentionState {
+    /// The word of the state.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Retained => "retained",
+            Self::EligibleForEviction => "eligible-for-eviction",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_is_from_1_to_100_and_its_end_is_exclusive() {
+        assert_eq!(RetentionConfig::new(0), Err(RetentionError(0)));
+        assert_eq!(RetentionConfig::new(101), Err(RetentionError(101)));
+        let five = RetentionConfig::default();
+        assert_eq!(five.rounds(), 5);
+        assert_eq!(five.evaluate(3, 7), RetentionState::Retained);
+        assert_eq!(five.evaluate(3, 8), RetentionState::EligibleForEviction);
+        let one = RetentionConfig::new(1).unwrap();
+        assert_eq!(one.evaluate(1, 1), RetentionState::Retained);
+        assert_eq!(one.evaluate(1, 2), RetentionState::EligibleForEviction);
+        assert_eq!(
+            RetentionConfig::new(100).unwrap().evaluate(u32::MAX, u32::MAX),
+            RetentionState::EligibleForEviction
+        );
+    }
+}
