@@ -17,6 +17,51 @@ use crate::id::Timestamp;
 pub mod own_file;
 pub mod signals;
 
+macro_rules! crash_points {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// The steps between which a crash must leave something that can be understood.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum CrashPoint { $($(#[doc = $doc])+ $name,)+ }
+
+        impl CrashPoint {
+            /// Every one: a test visits them all.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// Its name, as a test asks for it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text),+ }
+            }
+        }
+    };
+}
+
+crash_points! {
+    /// The call and its verdict are journaled.
+    Proposed = "crash-proposed",
+    /// The images are sealed, and no row refers to them.
+    Sealed = "crash-sealed",
+    /// The checkpoint is committed.
+    Checkpointed = "crash-checkpointed",
+    /// The dispatch is committed, the anchor not yet written.
+    Dispatched = "crash-dispatched",
+    /// The anchor is written.
+    Anchored = "crash-anchored",
+    /// The parents are made.
+    ParentsMade = "crash-parents-made",
+    /// The temporary file has its bytes and isn't synced.
+    TempWritten = "crash-temp-written",
+    /// The temporary file is synced.
+    TempSynced = "crash-temp-synced",
+    /// The target is exchanged, made or moved away.
+    Published = "crash-published",
+    /// What came out was compared and removed.
+    Removed = "crash-removed",
+    /// The directory is synced.
+    DirSynced = "crash-dir-synced",
+    /// The terminal event is committed.
+    Settled = "crash-settled",
+}
+
 /// The world as this process sees it.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -72,6 +117,13 @@ impl Host {
     /// The home directory as `HOME` gives it.
     pub fn home(&self) -> Option<std::path::PathBuf> {
         self.var("HOME").map(std::path::PathBuf::from).filter(|home| home.is_absolute())
+    }
+
+    /// A place where the process dies if a test asked for it.
+    pub fn crash_point(&self, point: CrashPoint) {
+        if self.fault(point.name()) {
+            std::process::abort();
+        }
     }
 
     /// Whether a fault of this name was asked for; only builds for the tests can say yes.

@@ -26,6 +26,8 @@ pub mod journal;
 
 pub mod checkpoint;
 
+pub mod mutation;
+
 pub mod provider;
 
 pub mod tool;

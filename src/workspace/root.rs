@@ -87,6 +87,11 @@ impl Root {
         &self.path
     }
 
+    /// The handle, for whoever changes the tree.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
     /// The handle.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

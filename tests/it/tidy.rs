@@ -23,6 +23,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("workspace", &["id", "floor"]),
     ("journal", &["id", "host", "crypto", "store"]),
     ("checkpoint", &["id", "host", "crypto", "store"]),
+    ("mutation", &["id", "host", "floor", "store", "workspace", "journal", "checkpoint"]),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "redact"]),
     ("agent", &["contract", "id", "host", "redact", "policy", "provider", "tool", "workspace"]),

@@ -1,0 +1,3 @@
+//! The only writer of user files.
+
+pub mod edit;
