@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::id::Timestamp;
 
 pub mod own_file;
+pub mod signals;
 
 /// The world as this process sees it.
 #[derive(Debug, Clone)]

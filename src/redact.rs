@@ -3,7 +3,20 @@
 //! Every text that is printed or kept passes one [`Redactor`]. It never learns a secret from a
 //! text; it knows the values that the environment and the provider's key gave it.
 
-use std::fmt;
+use std::{borrow::Cow, fmt, ops::Range, sync::OnceLock};
+
+use self::{encoding::Encoding, pattern::Patterns};
+
+mod delta;
+mod encoding;
+mod known;
+mod pattern;
+
+pub use delta::DeltaScrubber;
+pub use known::known_secrets;
+
+/// Values that are shorter are no secrets for a redactor: what they would blot out is mostly prose.
+pub const SHORTEST_SECRET: usize = 6;
 
 /// A value that must never be shown; `Debug` doesn't, and there is no `Display` or `Serialize`.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,3 +39,166 @@ impl<T> fmt::Debug for Secret<T> {
         f.write_str("[secret]")
     }
 }
+
+/// Replaces known secret values, in every [`Encoding`], by `[redacted:LABEL]`.
+///
+/// A value is known without the white space around it; one that is shorter than
+/// [`SHORTEST_SECRET`] bytes is ignored. Of a value of several lines (a PEM key) each line that
+/// looks like key material is a secret as well. The patterns are compiled on the first use: a
+/// redactor that is never asked, and one without secrets, costs nothing.
+///
+/// Not covered: parts of a value, an encoding of an encoding, encodings broken over lines, and a
+/// JSON number.
+pub struct Redactor {
+    secrets: Vec<Known>,
+    encodings: &'static [Encoding],
+    patterns: OnceLock<Patterns>,
+}
+
+/// A value, and the name that stands in its place.
+struct Known {
+    label: String,
+    value: String,
+}
+
+/// A place of a text that is to be replaced, and whose it is.
+struct Hit {
+    span: Range<usize>,
+    /// The index of the secret: of the longest match in the span.
+    secret: usize,
+}
+
+impl Redactor {
+    /// Knows these values by these labels; of equal values the first label stands.
+    pub fn new(secrets: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self::with_encodings(secrets, Encoding::ALL)
+    }
+
+    /// Replaces every known value. A text without any comes back as it is.
+    ///
+    /// Where matches overlap, their union is replaced, under the label of the longest.
+    pub fn scrub<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.secrets.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let hits = self.hits(text);
+        if hits.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        Cow::Owned(self.replaced(text, &hits))
+    }
+
+    /// Scrubs every string and every object key of the value; numbers stay as they are.
+    ///
+    /// Keys that become equal are told apart by apostrophes, so that no entry is lost.
+    pub fn scrub_value(&self, value: &mut serde_json::Value) {
+        use serde_json::Value;
+        if self.secrets.is_empty() {
+            return;
+        }
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(text) => {
+                if let Cow::Owned(clean) = self.scrub(text) {
+                    *text = clean;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.scrub_value(item)),
+            Value::Object(map) => {
+                let mut clean = serde_json::Map::with_capacity(map.len());
+                for (key, mut item) in std::mem::take(map) {
+                    self.scrub_value(&mut item);
+                    let mut key = self.scrub(&key).into_owned();
+                    while clean.contains_key(&key) {
+                        key.push('\'');
+                    }
+                    clean.insert(key, item);
+                }
+                *map = clean;
+            }
+        }
+    }
+
+    /// A scrubber of a text that arrives in pieces.
+    pub fn deltas(&self) -> DeltaScrubber<'_> {
+        DeltaScrubber::new(self)
+    }
+
+    fn with_encodings(
+        secrets: impl IntoIterator<Item = (String, String)>,
+        encodings: &'static [Encoding],
+    ) -> Self {
+        let mut known: Vec<Known> = Vec::new();
+        let mut learn = |label: &str, value: &str| {
+            if value.len() >= SHORTEST_SECRET && known.iter().all(|other| other.value != value) {
+                known.push(Known { label: label.to_owned(), value: value.to_owned() });
+            }
+        };
+        for (label, value) in secrets {
+            learn(&label, value.trim());
+            if value.trim().contains('\n') {
+                value.lines().map(str::trim).filter(|l| key_material(l)).for_each(|l| learn(&label, l));
+            }
+        }
+        Self { secrets: known, encodings, patterns: OnceLock::new() }
+    }
+
+    fn patterns(&self) -> &Patterns {
+        self.patterns.get_or_init(|| {
+            Patterns::compile(self.secrets.iter().enumerate().flat_map(|(index, known)| {
+                let forms = self.encodings.iter().flat_map(|encoding| encoding.forms(&known.value));
+                forms.map(move |form| (index, form))
+            }))
+        })
+    }
+
+    /// What is to be replaced, in order and without overlap.
+    fn hits(&self, text: &str) -> Vec<Hit> {
+        let mut found = self.patterns().matches(text);
+        found.sort_unstable_by_key(|hit| (hit.span.start, hit.span.end));
+        let mut merged: Vec<(Hit, usize)> = Vec::new();
+        for hit in found {
+            let length = hit.span.len();
+            match merged.last_mut() {
+                Some((last, longest)) if hit.span.start < last.span.end => {
+                    last.span.end = last.span.end.max(hit.span.end);
+                    if length > *longest {
+                        *longest = length;
+                        last.secret = hit.secret;
+                    }
+                }
+                _ => merged.push((hit, length)),
+            }
+        }
+        merged.into_iter().map(|(hit, _)| hit).collect()
+    }
+
+    fn replaced(&self, text: &str, hits: &[Hit]) -> String {
+        let mut clean = String::with_capacity(text.len());
+        let mut from = 0;
+        for hit in hits {
+            clean.push_str(text.get(from..hit.span.start).unwrap_or_default());
+            clean.push_str("[redacted:");
+            clean.push_str(self.secrets.get(hit.secret).map_or("secret", |known| &known.label));
+            clean.push(']');
+            from = hit.span.end;
+        }
+        clean.push_str(text.get(from..).unwrap_or_default());
+        clean
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = self.secrets.iter().map(|known| &known.label);
+        f.debug_list().entries(labels).finish()
+    }
+}
+
+/// Whether a line of a longer secret is one itself: long, unbroken, and no PEM border.
+fn key_material(line: &str) -> bool {
+    line.len() >= 24 && !line.contains(char::is_whitespace) && !line.starts_with("-----")
+}
+
+#[cfg(test)]
+mod tests;

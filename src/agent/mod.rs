@@ -1,1 +1,13 @@
-//! The turn: loop, context, gate. The model proposes; only this loop acts.
+//! The turn: loop, context, gate, record. The model proposes; only this loop acts.
+//!
+//! The gate is the sole place where a call is decided and a tool is run. Nothing here writes a file
+//! or prints a byte: what happens is told to an observer, what happened stands in the `TurnResult`.
+
+mod context;
+mod end;
+mod gate;
+mod record;
+mod turn;
+
+pub use gate::{argument_limits, decision_of};
+pub use turn::{Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn};

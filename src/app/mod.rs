@@ -1,1 +1,56 @@
-//! The composition root: one function a verb, each returning a contract document.
+//! The composition root: one function a verb, each ending with a contract document.
+//!
+//! Reads what the caller named and hands values to the pure rooms. Prints nothing.
+
+pub mod doctor;
+mod ended;
+pub mod explain_exit;
+mod failure;
+mod git;
+mod input;
+pub mod logging;
+mod observe;
+pub mod policy_files;
+pub mod policy_verbs;
+pub mod prompt;
+mod providers;
+pub mod run;
+pub mod schema;
+
+pub use crate::redact::Redactor;
+pub use ended::{Ended, Finished, finish};
+pub use failure::{Fail, document_invalid, output_error, panicked, usage};
+pub use providers::ProviderOptions;
+pub use run::RunOptions;
+
+use std::{path::PathBuf, sync::Arc};
+
+use crate::{host::Host, redact::known_secrets, workspace::Root};
+
+/// What every verb is given.
+#[derive(Debug, Clone)]
+pub struct Common {
+    /// The directory to work in; the process's own if not given.
+    pub dir: Option<PathBuf>,
+    /// Where the JSON document goes besides standard output.
+    pub out_file: Option<PathBuf>,
+}
+
+impl Common {
+    fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(|| PathBuf::from("."))
+    }
+
+    fn root(&self, host: &Host) -> Result<Root, Fail> {
+        Ok(Root::open(&self.dir(), host.home().as_deref())?)
+    }
+}
+
+/// Knows the secret values of this process's environment, and the one that the caller named.
+pub fn redactor(host: &Host, key_variable: Option<&str>) -> Arc<Redactor> {
+    let mut secrets = known_secrets(&host.vars());
+    if let Some((name, value)) = key_variable.and_then(|name| Some((name, host.text_var(name)?))) {
+        secrets.push((name.to_owned(), value));
+    }
+    Arc::new(Redactor::new(secrets))
+}

@@ -1,8 +1,104 @@
 //! The command line: arguments in, one document out.
+//!
+//! One file a verb for its options; `output` alone writes standard output. A command line that
+//! can't be read ends with a document as well.
+#![deny(missing_docs)]
 
-use std::process::ExitCode;
+mod args;
+mod doctor;
+mod output;
+mod policy;
+mod run;
+mod schema;
+mod text;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::{Arc, Mutex},
+};
+
+use args::{Cli, Verb};
+use output::{Output, Product};
+
+use crate::{
+    app::{self, Ended, Fail, logging},
+    host::Host,
+};
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let host = Host::real();
+    let parsed = args::parse(&host);
+    let output = match &parsed {
+        Ok(cli) => Output::of(&cli.common),
+        Err(bad) => bad.output.clone(),
+    };
+    let (cli, verb) = match parsed {
+        Ok(cli) => {
+            let verb = cli.verb.name();
+            (cli, verb)
+        }
+        Err(bad) => {
+            let redactor = app::redactor(&host, None);
+            if let Err(fail) = output.check() {
+                // The command line is wrong already, and the document says that.
+                drop(fail);
+            }
+            return match bad.end {
+                args::NoVerb::Text(text) => output.print_help(&text),
+                args::NoVerb::Fail(fail) => {
+                    output.print(&redactor, Product::Document(fail.ended(bad.verb.as_deref())))
+                }
+            };
+        }
+    };
+    let redactor = app::redactor(&host, cli.key_variable());
+    logging::init(Arc::clone(&redactor), cli.common.loudness(), cli.common.log_format.into());
+    let place = watch_panics();
+    let done = catch_unwind(AssertUnwindSafe(|| dispatch(&host, &redactor, cli, &output)));
+    let product = done.unwrap_or_else(|_| {
+        let place = place.lock().ok().and_then(|place| place.clone());
+        Err(app::panicked(place.as_deref()))
+    });
+    let product = product.unwrap_or_else(|fail| Product::Document(fail.ended(Some(verb))));
+    output.print(&redactor, product)
 }
+
+fn dispatch(host: &Host, redactor: &app::Redactor, cli: Cli, output: &Output) -> Result<Product, Fail> {
+    output.check()?;
+    if host.fault("panic") {
+        panic_on_purpose();
+    }
+    let common = cli.common.app();
+    match cli.verb {
+        Verb::Run(run) => run::dispatch(host, redactor, &common, *run, output).map(Product::Document),
+        Verb::Policy(policy) => policy::dispatch(host, &common, policy).map(Product::Document),
+        Verb::Schema(schema) => schema::dispatch(schema),
+        Verb::Doctor(doctor) => doctor::dispatch(host, &common, &doctor).map(Product::Document),
+        Verb::ExplainExit { code } => {
+            app::explain_exit::explain(code).map(|text| Product::Text { verb: "explain-exit", text })
+        }
+    }
+}
+
+/// Notes where a panic came from; its message could hold content, so it isn't kept.
+fn watch_panics() -> Arc<Mutex<Option<String>>> {
+    let place = Arc::new(Mutex::new(None));
+    let noted = Arc::clone(&place);
+    std::panic::set_hook(Box::new(move |info| {
+        if let (Ok(mut place), Some(location)) = (noted.lock(), info.location()) {
+            *place = Some(format!("{}:{}", location.file(), location.line()));
+        }
+    }));
+    place
+}
+
+/// The fault that tests ask for, to see that a panic ends with a document.
+#[expect(clippy::panic, reason = "reached only in builds with fault-injection")]
+fn panic_on_purpose() {
+    panic!("asked for");
+}
+
+/// A verb's document, where the verb can't fail otherwise.
+type Done = Result<Ended, Fail>;

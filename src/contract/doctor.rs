@@ -57,8 +57,6 @@ pub struct DoctorCheck {
 pub enum DoctorStatus {
     /// As a run needs it.
     Ok,
-    /// A run works, with the limit that the detail names.
-    Limited,
     /// A run would be refused.
     Refused,
     /// It wasn't asked about, so it wasn't looked at.

@@ -137,6 +137,8 @@ cause_codes! {
     CassetteInvalid = "cassette-invalid" => Usage / InvalidInput,
     /// The variable that should hold the provider's key is unset or empty.
     KeyMissing = "key-missing" => Provider / Rejected,
+    /// The key holds characters that a request can't carry.
+    KeyUnusable = "key-unusable" => Usage / InvalidInput,
     /// The provider refused the key.
     ProviderAuth = "provider-auth" => Provider / Rejected,
     /// The provider refused the request.

@@ -18,10 +18,11 @@ pub struct Published {
     pub describes: &'static str,
     /// The committed text.
     pub text: &'static str,
-    generate: fn() -> Schema,
+    /// Makes the schema anew from the type.
+    pub generate: fn() -> Schema,
 }
 
-/// Every published schema, in the order of `schema list`.
+/// The schemas of the documents, in the order of `schema list`.
 pub const PUBLISHED: &[Published] = &[
     Published {
         name: TurnResult::NAME,
@@ -82,11 +83,12 @@ impl Published {
     }
 }
 
-/// The published schema of that name.
+/// The published document of that name.
 pub fn find(name: &str) -> Option<&'static Published> {
     PUBLISHED.iter().find(|published| published.name == name)
 }
 
-fn generate<T: JsonSchema>() -> Schema {
+/// The schema of a type, as it is published.
+pub fn generate<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }

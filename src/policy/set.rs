@@ -215,6 +215,16 @@ impl PolicySet {
         &self.repo_grants
     }
 
+    /// Whether a rule denies a tool whatever it is asked, so that it needn't be offered.
+    pub fn denies_every_call(&self, tool: &str) -> bool {
+        self.rules.iter().any(|rule| {
+            rule.effect == Effect::Deny
+                && rule.tools.names(tool)
+                && rule.when.any_path()
+                && rule.when.file.is_none()
+        })
+    }
+
     /// Lowers the mode; never raises it.
     pub fn lower_mode(&mut self, mode: Mode) {
         self.settings.mode = self.settings.mode.min(mode);

@@ -1,7 +1,14 @@
 //! What goes to a provider and what comes back, in words that no vendor owns.
 
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::id::Digest;
+
 /// One model call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Request {
     /// What the model is told about its place.
     pub system: String,
@@ -13,8 +20,21 @@ pub struct Request {
     pub max_output_tokens: u64,
 }
 
+impl Request {
+    /// What is asked, whoever is to answer: the digest that a cassette's `requestDigest` holds.
+    ///
+    /// Of the request's JSON, so that it depends on neither vendor nor model nor endpoint, and a
+    /// cassette that was made with one adapter is replayed without it.
+    pub fn digest(&self) -> Digest {
+        // INVARIANT: every key of this JSON is a string, so that writing it can't fail; if it did,
+        // the digest of nothing would match no cassette.
+        Digest::of(&serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
 /// A message of the conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "role", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Message {
     /// The caller's task.
     User {
@@ -38,7 +58,8 @@ pub enum Message {
 }
 
 /// A tool as it is offered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ToolSpec {
     /// Its name.
     pub name: String,
@@ -49,14 +70,44 @@ pub struct ToolSpec {
 }
 
 /// A call as the model proposed it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Call {
-    /// The provider's id; made up by the adapter where the provider gave none, unique in the reply.
+    /// The provider's id, unique in its reply. Where the provider gave none, or one twice, it is
+    /// made up, and then unique in the whole conversation.
     pub id: String,
     /// The tool's name, as the model wrote it.
     pub name: String,
     /// The arguments, byte for byte as the model wrote them; need not be JSON.
     pub arguments: String,
+}
+
+/// Gives a call without an id, or with that of an earlier call of the reply, one that occurs
+/// nowhere in the conversation.
+pub(super) fn settle_ids(request: &Request, calls: &mut [Call]) {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for message in &request.messages {
+        match message {
+            Message::User { .. } => {}
+            Message::Assistant { calls, .. } => taken.extend(calls.iter().map(|call| call.id.clone())),
+            Message::Tool { call_id, .. } => drop(taken.insert(call_id.clone())),
+        }
+    }
+    let mut in_reply: BTreeSet<String> = BTreeSet::new();
+    let given: BTreeSet<String> = calls.iter().map(|call| call.id.clone()).collect();
+    let mut next = 0u64;
+    for call in calls {
+        if call.id.is_empty() || in_reply.contains(&call.id) {
+            call.id = loop {
+                let id = format!("call_{next}");
+                next += 1;
+                if !taken.contains(&id) && !given.contains(&id) {
+                    break id;
+                }
+            };
+        }
+        in_reply.insert(call.id.clone());
+    }
 }
 
 /// A whole reply. One that was cut never becomes this.
@@ -131,6 +182,16 @@ pub enum ProviderErrorKind {
     CassetteExhausted,
     /// The request isn't the one that the cassette was made for.
     CassetteMismatch,
+}
+
+impl ProviderError {
+    pub(super) fn new(kind: ProviderErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after_ms: None }
+    }
+
+    pub(super) fn protocol(message: impl Into<String>) -> Self {
+        Self::new(ProviderErrorKind::Protocol, message)
+    }
 }
 
 impl ProviderErrorKind {

@@ -2,6 +2,22 @@
 #![expect(clippy::disallowed_methods, reason = "tests arrange files, times and variables themselves")]
 
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod env;
+#[cfg(test)]
+mod mock;
+#[cfg(test)]
+mod policy_files;
+#[cfg(test)]
 mod policy_properties;
+#[cfg(test)]
+mod provider_http;
+#[cfg(test)]
+mod run;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod tidy;

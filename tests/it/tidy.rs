@@ -37,7 +37,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
             "agent",
         ],
     ),
-    ("cli", &["app", "contract", "host"]),
+    ("cli", &["id", "app", "contract", "host"]),
 ];
 
 /// Over this a file is split, unless it is one table.

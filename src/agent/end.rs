@@ -1,0 +1,86 @@
+//! How a turn's loop ends: each way out with its stop reason, its text and its failure.
+
+use super::context::Overflow;
+use crate::{
+    contract::{CauseCode, Failure, turn::StopReason},
+    provider::message::{ProviderError, ProviderErrorKind},
+    tool::finish::Outcome,
+};
+
+/// How the loop ended.
+pub(super) struct End {
+    pub(super) stop_reason: StopReason,
+    /// The final text, or what the document says in its place.
+    pub(super) text: String,
+    pub(super) failure: Option<Failure>,
+}
+
+impl End {
+    pub(super) fn answer(text: String) -> Self {
+        Self { stop_reason: StopReason::FinalAnswer, text, failure: None }
+    }
+
+    pub(super) fn failed(stop_reason: StopReason, failure: Failure) -> Self {
+        Self { stop_reason, text: failure.message.clone(), failure: Some(failure) }
+    }
+}
+
+pub(super) fn cancelled(signal: &'static str) -> End {
+    let failure = Failure::new(CauseCode::Signalled, format!("stopped by {signal}"));
+    End::failed(StopReason::Cancelled, failure)
+}
+
+pub(super) fn context_blocked(over: Overflow, limit: u64) -> End {
+    let message = format!(
+        "the task and the last rounds need about {} tokens; {} of the context limit of {limit} can be sent",
+        over.needed, over.capacity
+    );
+    let failure = Failure::new(CauseCode::ContextOverflow, message).action(
+        "give a smaller task, a lower --max-output-tokens, or a model with a larger --context-limit",
+    );
+    End::failed(StopReason::ContextBlocked, failure)
+}
+
+pub(super) fn finished(outcome: Outcome, summary: String) -> End {
+    match outcome {
+        Outcome::Done | Outcome::NothingToDo => End::answer(summary),
+        Outcome::Cannot => End {
+            stop_reason: StopReason::Cannot,
+            failure: Some(Failure::new(
+                CauseCode::ModelCannot,
+                "the model says that it can't do the task",
+            )),
+            text: summary,
+        },
+        Outcome::NeedsInput => End {
+            stop_reason: StopReason::NeedsInput,
+            failure: Some(Failure::new(
+                CauseCode::ModelNeedsInput,
+                "the model says that it needs an answer, and nobody is there to give one",
+            )),
+            text: summary,
+        },
+    }
+}
+
+pub(super) fn provider_end(error: &ProviderError) -> End {
+    let (stop_reason, cause) = match error.kind {
+        ProviderErrorKind::RateLimit => (StopReason::ProviderUnavailable, CauseCode::RateLimited),
+        ProviderErrorKind::Server => (StopReason::ProviderUnavailable, CauseCode::ProviderServer),
+        ProviderErrorKind::Network => (StopReason::ProviderUnavailable, CauseCode::ProviderNetwork),
+        ProviderErrorKind::Protocol => (StopReason::MalformedResponse, CauseCode::MalformedResponse),
+        ProviderErrorKind::Stall => (StopReason::Stalled, CauseCode::ProviderStalled),
+        ProviderErrorKind::Empty => (StopReason::EmptyAnswer, CauseCode::EmptyAnswer),
+        ProviderErrorKind::Auth => (StopReason::ProviderFailed, CauseCode::ProviderAuth),
+        ProviderErrorKind::Client => (StopReason::ProviderFailed, CauseCode::ProviderClient),
+        ProviderErrorKind::ContextOverflow => (StopReason::ContextBlocked, CauseCode::ContextOverflow),
+        ProviderErrorKind::Unknown => (StopReason::ProviderFailed, CauseCode::ProviderUndocumented),
+        ProviderErrorKind::CassetteExhausted => {
+            (StopReason::ProviderFailed, CauseCode::CassetteExhausted)
+        }
+        ProviderErrorKind::CassetteMismatch => (StopReason::ProviderFailed, CauseCode::CassetteMismatch),
+    };
+    let mut failure = Failure::new(cause, error.message.clone());
+    failure.retry_after_ms = error.retry_after_ms;
+    End::failed(stop_reason, failure)
+}

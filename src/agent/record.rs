@@ -1,0 +1,254 @@
+//! The record of a turn as it grows: messages, events, operations, denials; at the end, the
+//! `TurnResult`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    contract::{
+        ExitClass, Failure, TOOL_VERSION,
+        turn::{
+            Allowance, Budget, Decision, Denial, NormalizedMessage, Operation, OperationStatus,
+            PolicyInForce, ProviderInfo, Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult,
+            TurnResultSchema, Usage,
+        },
+    },
+    host::Host,
+    id::{MessageId, OperationId, SessionId, Timestamp, TurnId},
+    policy::verdict::Verdict,
+    provider::message::{Call, TokenUsage},
+};
+
+/// Bytes of one message or output that documents carry; the model saw it whole.
+const MOST_TOLD: usize = 64 * 1024;
+
+/// What a turn has come to.
+pub(super) struct Record {
+    pub(super) session_id: SessionId,
+    pub(super) turn_id: TurnId,
+    pub(super) history: Vec<NormalizedMessage>,
+    pub(super) iterations: u32,
+    pub(super) provider_ms: u64,
+    events: Vec<TurnEvent>,
+    operations: Vec<Operation>,
+    denials: Vec<Denial>,
+    /// Which denial a distinct call has, by tool and arguments.
+    denied: BTreeMap<(String, String), usize>,
+    rules_used: BTreeSet<String>,
+    usage: Usage,
+    tool_calls: u32,
+    started_at: Timestamp,
+    started_ms: u128,
+}
+
+/// What the record doesn't know by itself.
+pub(super) struct Ending {
+    pub(super) stop_reason: StopReason,
+    /// The final text, or the sentence that says why the turn stopped.
+    pub(super) text: String,
+    pub(super) failure: Option<Failure>,
+    pub(super) exit_class: ExitClass,
+    pub(super) label: Option<String>,
+    pub(super) prompt_round: u32,
+    pub(super) iteration_limit: u32,
+    pub(super) max_output_tokens: u64,
+    pub(super) policy: PolicyInForce,
+    pub(super) provider: ProviderInfo,
+    pub(super) residual_risks: Vec<String>,
+}
+
+impl Record {
+    pub(super) fn begin(host: &Host, session_id: SessionId, history: Vec<NormalizedMessage>) -> Self {
+        Self {
+            session_id,
+            turn_id: TurnId::from_uuid(host.uuid()),
+            history,
+            iterations: 0,
+            provider_ms: 0,
+            events: Vec::new(),
+            operations: Vec::new(),
+            denials: Vec::new(),
+            denied: BTreeMap::new(),
+            rules_used: BTreeSet::new(),
+            usage: Usage::default(),
+            tool_calls: 0,
+            started_at: host.now(),
+            started_ms: host.elapsed().as_millis(),
+        }
+    }
+
+    pub(super) fn user(&mut self, host: &Host, content: &str) {
+        self.message(host, Role::User, content, Vec::new(), None);
+    }
+
+    pub(super) fn assistant(&mut self, host: &Host, content: &str, calls: &[Call]) {
+        let calls = calls.iter().map(|call| ToolCall {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        });
+        self.message(host, Role::Assistant, content, calls.collect(), None);
+        if !content.trim().is_empty() {
+            self.text(content);
+        }
+    }
+
+    pub(super) fn answer(&mut self, host: &Host, call_id: &str, content: &str) {
+        self.message(host, Role::Tool, content, Vec::new(), Some(call_id.to_owned()));
+    }
+
+    fn message(
+        &mut self,
+        host: &Host,
+        role: Role,
+        content: &str,
+        tool_calls: Vec<ToolCall>,
+        tool_call_id: Option<String>,
+    ) {
+        let message_id = MessageId::from_uuid(host.uuid());
+        let content = content.to_owned();
+        self.history.push(NormalizedMessage { message_id, role, content, tool_calls, tool_call_id });
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.events.push(TurnEvent::Text { text: text.to_owned() });
+    }
+
+    pub(super) fn event(&mut self, event: TurnEvent) {
+        self.events.push(event);
+    }
+
+    pub(super) fn proposed(&mut self, host: &Host) -> OperationId {
+        self.tool_calls += 1;
+        OperationId::from_uuid(host.uuid())
+    }
+
+    pub(super) fn operation(&mut self, operation: Operation) {
+        if let Some(rule) = operation.decision.as_ref().and_then(|decision| decision.rule_id.as_ref()) {
+            self.rules_used.insert(rule.clone());
+        }
+        self.operations.push(operation);
+    }
+
+    /// Counts a denial; how often this very call has been denied.
+    pub(super) fn denied(
+        &mut self,
+        operation_id: OperationId,
+        call: &Call,
+        target: Option<&str>,
+        verdict: &Verdict,
+        decision: &Decision,
+    ) -> u32 {
+        let key = (call.name.clone(), call.arguments.clone());
+        if let Some(denial) = self.denied.get(&key).and_then(|at| self.denials.get_mut(*at)) {
+            denial.count += 1;
+            return denial.count;
+        }
+        self.denied.insert(key, self.denials.len());
+        self.denials.push(Denial {
+            operation_id,
+            tool: call.name.clone(),
+            path: target.map(str::to_owned),
+            redacted: false,
+            because: decision.because,
+            cause: decision.cause.clone(),
+            rule_id: decision.rule_id.clone(),
+            file: decision.file.clone(),
+            line: decision.line,
+            reason: verdict.reason.clone(),
+            suggest: verdict.suggest.clone(),
+            count: 1,
+        });
+        1
+    }
+
+    pub(super) fn any_denied(&self) -> bool {
+        !self.denials.is_empty()
+    }
+
+    pub(super) fn tokens(&mut self, reported: Option<TokenUsage>) {
+        match reported {
+            Some(tokens) => {
+                let add =
+                    |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0).saturating_add(more));
+                add(&mut self.usage.input_tokens, tokens.input);
+                add(&mut self.usage.output_tokens, tokens.output);
+            }
+            None => self.usage.replies_without_report += 1,
+        }
+    }
+
+    pub(super) fn end(self, host: &Host, ending: Ending) -> TurnResult {
+        let duration = host.elapsed().as_millis().saturating_sub(self.started_ms);
+        let policy =
+            PolicyInForce { rules_used: self.rules_used.into_iter().collect(), ..ending.policy };
+        let mut result = TurnResult {
+            schema: TurnResultSchema,
+            tool_version: TOOL_VERSION.to_owned(),
+            text: ending.text,
+            history: self.history,
+            events: self.events,
+            session_id: self.session_id,
+            turn_id: self.turn_id,
+            prompt_round: ending.prompt_round,
+            label: ending.label,
+            status: ending.stop_reason.status(),
+            stop_reason: ending.stop_reason,
+            operations: self.operations,
+            denials: self.denials,
+            usage: self.usage,
+            budget: Budget {
+                iterations: Allowance { used: self.iterations, limit: ending.iteration_limit },
+                max_output_tokens: ending.max_output_tokens,
+                tool_calls: self.tool_calls,
+            },
+            policy,
+            provider: ending.provider,
+            timing: Timing {
+                started_at: self.started_at,
+                ended_at: host.now(),
+                duration_ms: u64::try_from(duration).unwrap_or(u64::MAX),
+                provider_ms: self.provider_ms,
+            },
+            residual_risks: ending.residual_risks,
+            failure: ending.failure,
+            exit_class: ending.exit_class,
+            exit_code: ending.exit_class.code(),
+        };
+        cap(&mut result);
+        result
+    }
+}
+
+/// Cuts what documents carry of long texts; each cut says so.
+fn cap(result: &mut TurnResult) {
+    for message in &mut result.history {
+        cut(&mut message.content);
+        message.tool_calls.iter_mut().for_each(|call| cut(&mut call.arguments));
+    }
+    for event in &mut result.events {
+        match event {
+            TurnEvent::Text { text } | TurnEvent::ToolResult { output: text, .. } => cut(text),
+            TurnEvent::ToolStart { .. } | TurnEvent::Ask { .. } => {}
+        }
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MOST_TOLD {
+        let bytes = text.len();
+        text.truncate(text.floor_char_boundary(MOST_TOLD));
+        text.push_str(&format!("\n[cut: {bytes} bytes in all]"));
+    }
+}
+
+/// An operation that never came to a verdict.
+pub(super) fn unjudged(operation_id: OperationId, call: &Call, status: OperationStatus) -> Operation {
+    Operation {
+        operation_id,
+        tool: call.name.clone(),
+        action_class: None,
+        target: None,
+        decision: None,
+        status,
+    }
+}

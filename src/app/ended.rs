@@ -1,0 +1,129 @@
+//! What a verb ended with, and the one gate that everything leaves through: scrubbed of every known
+//! secret value before it is rendered, printed or kept.
+
+use serde_json::Value;
+
+use crate::{
+    contract::{
+        Document, ExitClass, Failure, FailureDocument, doctor::DoctorReport,
+        policy_report::PolicyReport, schema_report::SchemaReport, turn::TurnResult,
+    },
+    redact::Redactor,
+};
+
+/// The document of a verb.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// `run`, once a turn began.
+    Turn(Box<TurnResult>),
+    /// `policy …`.
+    Policy(Box<PolicyReport>),
+    /// `schema list`, `schema validate`.
+    Schema(SchemaReport),
+    /// `doctor`.
+    Doctor(DoctorReport),
+    /// Every other end.
+    Failure(Box<FailureDocument>),
+}
+
+macro_rules! on_each {
+    ($self:expr, $document:ident => $body:expr) => {
+        match $self {
+            Ended::Turn($document) => $body,
+            Ended::Policy($document) => $body,
+            Ended::Schema($document) => $body,
+            Ended::Doctor($document) => $body,
+            Ended::Failure($document) => $body,
+        }
+    };
+}
+
+fn name_of<D: Document>(_: &D) -> &'static str {
+    D::NAME
+}
+
+impl Ended {
+    /// The name of its schema.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Turn(document) => name_of(document.as_ref()),
+            Self::Policy(document) => name_of(document.as_ref()),
+            Self::Schema(document) => name_of(document),
+            Self::Doctor(document) => name_of(document),
+            Self::Failure(document) => name_of(document.as_ref()),
+        }
+    }
+
+    /// The class that the process exits with.
+    pub fn exit_class(&self) -> ExitClass {
+        on_each!(self, document => document.exit_class)
+    }
+
+    /// What went wrong, if anything did.
+    pub fn failure(&self) -> Option<&Failure> {
+        on_each!(self, document => document.failure.as_ref())
+    }
+
+    /// The same document, told as one that could not be handed over whole.
+    #[must_use]
+    pub fn not_handed_over(mut self, failure: Failure) -> Self {
+        on_each!(&mut self, document => {
+            document.failure = Some(failure);
+            document.exit_class = ExitClass::Failed;
+            document.exit_code = ExitClass::Failed.code();
+        });
+        self
+    }
+
+    fn value(&self) -> serde_json::Result<Value> {
+        on_each!(self, document => serde_json::to_value(document))
+    }
+
+    fn read_back(&self, value: Value) -> serde_json::Result<Self> {
+        Ok(match self {
+            Self::Turn(_) => Self::Turn(serde_json::from_value(value)?),
+            Self::Policy(_) => Self::Policy(serde_json::from_value(value)?),
+            Self::Schema(_) => Self::Schema(serde_json::from_value(value)?),
+            Self::Doctor(_) => Self::Doctor(serde_json::from_value(value)?),
+            Self::Failure(_) => Self::Failure(serde_json::from_value(value)?),
+        })
+    }
+}
+
+/// A document that may leave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// Typed, for rendering as text.
+    pub ended: Ended,
+    /// As JSON.
+    pub value: Value,
+}
+
+/// Scrubs a document of every known secret value.
+pub fn finish(redactor: &Redactor, ended: Ended) -> Finished {
+    let scrubbed = ended.value().and_then(|mut value| {
+        redactor.scrub_value(&mut value);
+        let mut scrubbed = ended.read_back(value)?;
+        mark_redacted(&ended, &mut scrubbed);
+        let value = scrubbed.value()?;
+        Ok(Finished { ended: scrubbed, value })
+    });
+    scrubbed.unwrap_or_else(|error| {
+        // A secret value that is a token of the contract itself (say, "succeeded") ends here: the
+        // document can't carry it, and must not.
+        let message = format!(
+            "the document can't be made after redaction: {}",
+            redactor.scrub(&error.to_string())
+        );
+        super::failure::document_invalid(message)
+    })
+}
+
+/// A denial whose path lost a secret says so.
+fn mark_redacted(before: &Ended, after: &mut Ended) {
+    if let (Ended::Turn(before), Ended::Turn(after)) = (before, after) {
+        for (before, after) in before.denials.iter().zip(&mut after.denials) {
+            after.redacted = before.path != after.path;
+        }
+    }
+}

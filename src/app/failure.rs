@@ -1,0 +1,149 @@
+//! The one exhaustive map from every room's error to an exit class and a failure.
+
+use super::{Ended, Finished, git::GitError, prompt::PromptError};
+use crate::{
+    contract::{CauseCode, ExitClass, Failure, FailureDocument},
+    host::own_file::OwnFileError,
+    workspace::WorkspaceError,
+};
+
+/// An end without the verb's own document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fail {
+    /// The class of the end.
+    pub class: ExitClass,
+    /// What went wrong.
+    pub failure: Failure,
+}
+
+impl Fail {
+    pub(super) fn usage(failure: Failure) -> Self {
+        Self { class: ExitClass::Usage, failure }
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        let failure = Failure::new(CauseCode::InternalError, message)
+            .action("this is a bug of thcode: report it with the command line that led here");
+        Self { class: ExitClass::Failed, failure }
+    }
+
+    /// The document of this end.
+    pub fn ended(self, verb: Option<&str>) -> Ended {
+        Ended::Failure(Box::new(FailureDocument::failed(verb, self.class, self.failure)))
+    }
+}
+
+/// A command line that can't be read.
+pub fn usage(message: impl Into<String>, action: Option<String>) -> Fail {
+    let failure = Failure::new(CauseCode::BadArgument, message);
+    Fail::usage(match action {
+        Some(action) => failure.action(action),
+        None => failure,
+    })
+}
+
+/// A panic, told by its place in the code alone: its message could hold content.
+pub fn panicked(place: Option<&str>) -> Fail {
+    let place = place.unwrap_or("an unknown place");
+    Fail::internal(format!("thcode came to an unexpected state at {place}"))
+}
+
+/// The minimal document for one that can't be printed. It is written out here, whole, so that it
+/// depends on nothing that could have failed.
+pub fn document_invalid(message: impl Into<String>) -> Finished {
+    let failure = Failure::new(CauseCode::DocumentInvalid, message)
+        .action("this is a bug of thcode: report it with the log on standard error");
+    let document = FailureDocument::failed(None, ExitClass::Failed, failure);
+    let value = serde_json::json!({
+        "schema": document.schema,
+        "toolVersion": document.tool_version,
+        "verb": null,
+        "failure": document.failure,
+        "exitClass": document.exit_class,
+        "exitCode": document.exit_code,
+    });
+    Finished { ended: Ended::Failure(Box::new(document)), value }
+}
+
+/// A document that could not be written where it should go.
+pub fn output_error(message: impl Into<String>) -> Failure {
+    Failure::new(CauseCode::OutputError, message)
+        .action("name a file with -o: the document is written there first, whole")
+}
+
+impl From<WorkspaceError> for Fail {
+    fn from(error: WorkspaceError) -> Self {
+        let message = error.to_string();
+        match error {
+            WorkspaceError::Open { .. }
+            | WorkspaceError::TooWide { .. }
+            | WorkspaceError::NotUtf8(_) => {
+                let failure = Failure::new(CauseCode::WorkspaceRefused, message);
+                Self::usage(failure.action("name the directory of one project with -C DIR"))
+            }
+            // Tools tell these to the model; none of them ends a verb.
+            WorkspaceError::Changed(_) | WorkspaceError::Read { .. } => Self::internal(message),
+        }
+    }
+}
+
+impl From<OwnFileError> for Fail {
+    fn from(error: OwnFileError) -> Self {
+        let failure = Failure::new(CauseCode::OutputPathRefused, format!("-o: {error}"));
+        Self::usage(failure.action("name a regular file in a directory that can be written"))
+    }
+}
+
+impl From<PromptError> for Fail {
+    fn from(error: PromptError) -> Self {
+        let message = error.to_string();
+        let (cause, action) = match error {
+            PromptError::Empty => (CauseCode::PromptEmpty, "say what is to be done"),
+            PromptError::TooLarge => (
+                CauseCode::PromptTooLarge,
+                "put the material into the workspace and name it in the prompt",
+            ),
+            PromptError::NotUtf8 { .. } => (CauseCode::PromptNotUtf8, "convert it with iconv first"),
+            PromptError::Unreadable { .. } | PromptError::NotAFile(_) | PromptError::Stdin(_) => {
+                (CauseCode::InputUnreadable, "name a readable regular file, or `-` for standard input")
+            }
+            PromptError::Terminal => {
+                (CauseCode::PromptTimedOut, "give the prompt as argument, with -p, or with -f FILE")
+            }
+            PromptError::Silent(_) => (
+                CauseCode::PromptTimedOut,
+                "close standard input after the prompt, or allow more time with --stdin-timeout",
+            ),
+            PromptError::Signalled(_) => {
+                let failure = Failure::new(CauseCode::Signalled, message);
+                return Self { class: ExitClass::Cancelled, failure };
+            }
+        };
+        Self::usage(Failure::new(cause, message).action(action))
+    }
+}
+
+impl From<GitError> for Fail {
+    fn from(error: GitError) -> Self {
+        let message = error.to_string();
+        let (cause, action) = match error {
+            GitError::NoGit(_) => {
+                (CauseCode::PolicyUnreadable, "install git, or name a file".to_owned())
+            }
+            GitError::NoRepository(_) => {
+                (CauseCode::PolicyUnreadable, "name the repository with -C DIR".to_owned())
+            }
+            GitError::NoRevision { fetch, .. } => {
+                (CauseCode::RevisionMissing, format!("bring it: {fetch}"))
+            }
+            GitError::NoFile { rev, .. } => (
+                CauseCode::RevisionMissing,
+                format!("list what is there: git ls-tree -r --name-only {rev}"),
+            ),
+            GitError::TooLarge { .. } => {
+                (CauseCode::PolicyUnreadable, "a policy file has at most 10 MiB".to_owned())
+            }
+        };
+        Self::usage(Failure::new(cause, message).action(action))
+    }
+}

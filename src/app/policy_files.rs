@@ -1,0 +1,313 @@
+//! Reads the policy files that the caller named, and gives each the tier that follows from where it
+//! was read, never from what it says.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Fail, git, input};
+use crate::{
+    contract::{
+        CauseCode, Failure,
+        policy_report::PolicyDiagnostic,
+        turn::{PermissionProfile, PolicyFileInForce, PolicyInForce, PolicyTier, WorkMode},
+    },
+    host::Host,
+    id::Digest,
+    policy::{
+        diagnostic::Diagnostic,
+        load::{self, Source},
+        matrix::{Mode, Profile},
+        preset,
+        rule::Tier,
+        set::{Place, PolicySet},
+    },
+    workspace::Root,
+};
+
+/// A policy file has at most this many bytes.
+const MOST_BYTES: u64 = 10 << 20;
+/// Faults that a failure's message tells.
+const MOST_TOLD: usize = 20;
+
+/// Which policy the caller wants.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyOptions {
+    /// Files, `preset:NAME`, `git:REV:PATH`.
+    pub files: Vec<String>,
+    /// The digest that they must have together.
+    pub digest: Option<String>,
+    /// The work mode, which may only lower.
+    pub mode: Option<WorkMode>,
+}
+
+/// Why there is no policy.
+pub enum NoPolicy {
+    /// The files have faults.
+    Faults(Vec<Diagnostic>),
+    /// Something else is wrong.
+    Fail(Fail),
+}
+
+impl From<Fail> for NoPolicy {
+    fn from(fail: Fail) -> Self {
+        Self::Fail(fail)
+    }
+}
+
+impl NoPolicy {
+    /// As the end of a verb that isn't about policies.
+    pub fn into_fail(self) -> Fail {
+        match self {
+            Self::Fail(fail) => fail,
+            Self::Faults(faults) => {
+                let mut message: Vec<String> = faults
+                    .iter()
+                    .take(MOST_TOLD)
+                    .map(|fault| {
+                        let place = match (fault.line, fault.column) {
+                            (Some(line), Some(column)) => format!("{}:{line}:{column}", fault.file),
+                            _ => fault.file.clone(),
+                        };
+                        format!("{place}: {}", fault.message)
+                    })
+                    .collect();
+                let more = faults.len().saturating_sub(MOST_TOLD);
+                if more > 0 {
+                    message.push(format!("and {more} more"));
+                }
+                let failure = Failure::new(CauseCode::PolicyInvalid, message.join("\n"));
+                Fail::usage(failure.action("`thcode policy check FILE` shows each fault in its line"))
+            }
+        }
+    }
+}
+
+/// Loads the policy that holds for a run: every refusal that a run would meet is met here.
+pub fn load_for_run(host: &Host, root: &Root, options: &PolicyOptions) -> Result<PolicySet, NoPolicy> {
+    let pinned = options.digest.as_deref().map(read_digest).transpose()?;
+    let mut set = load_named(host, root, &options.files, pinned.is_some())?;
+    if let Some(wanted) = pinned
+        && wanted != set.digest()
+    {
+        let message =
+            format!("the policy files have the digest {}, not the pinned {wanted}", set.digest());
+        let failure = Failure::new(CauseCode::PolicyDigestMismatch, message);
+        return Err(Fail::usage(failure.action("review what changed, then pin the new digest")).into());
+    }
+    refuse_repo_grants(&set)?;
+    if let Some(mode) = options.mode {
+        lower_mode(&mut set, mode)?;
+    }
+    Ok(set)
+}
+
+/// Loads files as one policy. `pinned` files are trusted by their digest, not by their place.
+pub fn load_named(
+    host: &Host,
+    root: &Root,
+    files: &[String],
+    pinned: bool,
+) -> Result<PolicySet, NoPolicy> {
+    let reader = Reader { host, root, pinned };
+    let mut sources = Vec::new();
+    for file in files {
+        sources.push(reader.named(file, Tier::Run)?);
+    }
+    if sources.is_empty() {
+        sources.push(reader.named(preset::DEFAULT, Tier::Builtin)?);
+    }
+    let home = host.home().and_then(|home| home.into_os_string().into_string().ok());
+    let place = Place { root: root.path().to_owned(), home };
+    let mut beside = |name: &str, from: &Source| reader.beside(name, from);
+    load::load(sources, &place, &mut beside).map_err(NoPolicy::Faults)
+}
+
+fn read_digest(text: &str) -> Result<Digest, Fail> {
+    text.parse().map_err(|error| {
+        let failure = Failure::new(CauseCode::BadArgument, format!("--policy-digest: {error}"));
+        Fail::usage(failure.action("`thcode policy check FILE` prints the digest of a bundle"))
+    })
+}
+
+fn refuse_repo_grants(set: &PolicySet) -> Result<(), Fail> {
+    let grants = set.repo_grants();
+    let Some(first) = grants.first() else { return Ok(()) };
+    let ids: Vec<&str> = grants.iter().map(|grant| grant.id.as_str()).collect();
+    let message = format!(
+        "{} lies in the workspace and may only tighten, but it grants: {} (first at line {})",
+        first.file,
+        ids.join(", "),
+        first.line
+    );
+    let failure = Failure::new(CauseCode::PolicyGrantsFromWorkspace, message)
+        .action(format!("name a reviewed revision: --policy git:origin/main:{}", first.file))
+        .action(format!("or pin what was reviewed: --policy-digest {}", set.digest()))
+        .action("or keep the file outside the workspace");
+    Err(Fail::usage(failure))
+}
+
+fn lower_mode(set: &mut PolicySet, mode: WorkMode) -> Result<(), Fail> {
+    let wanted = match mode {
+        WorkMode::Plan => Mode::Plan,
+        WorkMode::Build => Mode::Build,
+    };
+    if wanted == Mode::Build && set.settings().mode == Mode::Plan {
+        let message = "--mode build: the policy says plan, and --mode may only lower it";
+        let failure = Failure::new(CauseCode::BadArgument, message);
+        return Err(Fail::usage(failure.action("name a policy whose mode is build, with --policy")));
+    }
+    set.lower_mode(wanted);
+    Ok(())
+}
+
+/// The policy as documents carry it.
+pub fn in_force(set: &PolicySet) -> PolicyInForce {
+    PolicyInForce {
+        digest: set.digest(),
+        files: files_in_force(set),
+        mode: mode_of(set),
+        profile: profile_of(set),
+        rules_used: Vec::new(),
+    }
+}
+
+pub(super) fn files_in_force(set: &PolicySet) -> Vec<PolicyFileInForce> {
+    let tier = |tier| match tier {
+        Tier::Builtin => PolicyTier::Builtin,
+        Tier::Run => PolicyTier::Run,
+        Tier::Repo => PolicyTier::Repo,
+    };
+    set.files()
+        .iter()
+        .map(|file| PolicyFileInForce {
+            name: file.name.clone(),
+            tier: tier(file.tier),
+            digest: file.digest,
+        })
+        .collect()
+}
+
+pub(super) fn mode_of(set: &PolicySet) -> WorkMode {
+    match set.settings().mode {
+        Mode::Plan => WorkMode::Plan,
+        Mode::Build => WorkMode::Build,
+    }
+}
+
+pub(super) fn profile_of(set: &PolicySet) -> PermissionProfile {
+    match set.settings().profile {
+        Profile::Manual => PermissionProfile::Manual,
+        Profile::Assisted => PermissionProfile::Assisted,
+        Profile::FullAccess => PermissionProfile::FullAccess,
+    }
+}
+
+/// Faults as documents carry them.
+pub(super) fn told(faults: Vec<Diagnostic>) -> Vec<PolicyDiagnostic> {
+    faults
+        .into_iter()
+        .map(|fault| PolicyDiagnostic {
+            file: fault.file,
+            line: fault.line,
+            column: fault.column,
+            message: fault.message,
+            excerpt: fault.excerpt,
+        })
+        .collect()
+}
+
+/// The workspace-relative path of a file of this run that no tool may write, if it lies inside.
+pub fn guarded(root: &Root, file: &Path) -> Option<String> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let path = std::fs::canonicalize(parent).ok()?.join(file.file_name()?);
+    path.strip_prefix(root.path()).ok()?.to_str().map(str::to_owned)
+}
+
+struct Reader<'a> {
+    host: &'a Host,
+    root: &'a Root,
+    pinned: bool,
+}
+
+impl Reader<'_> {
+    /// A policy that the caller named.
+    fn named(&self, name: &str, tier: Tier) -> Result<Source, Fail> {
+        let unreadable = |message| Fail::usage(Failure::new(CauseCode::PolicyUnreadable, message));
+        if preset::is_preset(name) {
+            return preset::source(name, tier).ok_or_else(|| {
+                let failure = Failure::new(CauseCode::PresetUnknown, format!("there is no {name}"));
+                let known: Vec<String> = preset::names().collect();
+                Fail::usage(failure.action(format!("name one of {}", known.join(", "))))
+            });
+        }
+        if let Some(rest) = name.strip_prefix("git:") {
+            let (rev, path) = rest
+                .split_once(':')
+                .ok_or_else(|| unreadable(format!("{name} names no file: write git:REV:PATH")))?;
+            return self.of_revision(name, rev, path);
+        }
+        self.file(name, Path::new(name)).map_err(unreadable)
+    }
+
+    /// A file beside one that extends it.
+    fn beside(&self, name: &str, from: &Source) -> Result<Source, String> {
+        if let Some(rest) = from.name.strip_prefix("git:") {
+            let (rev, path) = rest.split_once(':').unwrap_or((rest, ""));
+            let beside = match path.rsplit_once('/') {
+                Some((dir, _)) => format!("{dir}/{name}"),
+                None => name.to_owned(),
+            };
+            return self
+                .of_revision(&format!("git:{rev}:{beside}"), rev, &beside)
+                .map_err(|fail| fail.failure.message);
+        }
+        let path = Path::new(&from.name).with_file_name(name);
+        self.file(&path.display().to_string(), &path)
+    }
+
+    fn of_revision(&self, name: &str, rev: &str, path: &str) -> Result<Source, Fail> {
+        let found = git::read(self.host, Path::new(self.root.path()), rev, path, MOST_BYTES)?;
+        // The commit that is checked out is whatever the tree's author wants it to be.
+        let tier = if found.is_head && !self.pinned { Tier::Repo } else { Tier::Run };
+        let file_name = path.rsplit('/').next().unwrap_or(path).to_owned();
+        Ok(Source { name: name.to_owned(), file_name, tier, bytes: found.bytes })
+    }
+
+    fn file(&self, name: &str, path: &Path) -> Result<Source, String> {
+        // One byte more than is allowed, so that the loader tells the size as a fault of the file.
+        let bytes = input::read(path, MOST_BYTES + 1)?;
+        let tier = if self.pinned || !self.passes_workspace(path) { Tier::Run } else { Tier::Repo };
+        let file_name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Source { name: name.to_owned(), file_name, tier, bytes })
+    }
+
+    /// Whether a file, or any link that leads to it, lies in the workspace: the author of a link in
+    /// the tree chooses which file is meant, so its target's place vouches for nothing.
+    fn passes_workspace(&self, path: &Path) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut next = Some(path.to_owned());
+        while let Some(path) = next.take() {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
+            let (Ok(parent), Some(name)) = (std::fs::canonicalize(parent), path.file_name()) else {
+                return true;
+            };
+            let here = parent.join(name);
+            if here.starts_with(self.root.path()) || !seen.insert(here.clone()) {
+                return true;
+            }
+            next = std::fs::read_link(&here).ok().map(|target| parent.join(target));
+        }
+        false
+    }
+}
+
+/// Shares a policy between the gate and what judges inside a call.
+pub fn shared(mut set: PolicySet, guard: Vec<String>) -> Arc<PolicySet> {
+    set.guard(guard);
+    Arc::new(set)
+}

@@ -1,0 +1,165 @@
+//! Who answers: from the caller's options to a provider, or to the reason why there is none.
+//!
+//! Nothing is chosen silently: no provider named is a usage error that lists what there is, and a
+//! cassette answers only where the caller named one.
+
+use std::{path::PathBuf, time::Duration};
+
+use super::{Fail, input};
+use crate::{
+    contract::{CauseCode, Failure, turn::ProviderInfo},
+    host::Host,
+    provider::{
+        Provider, SettingsError,
+        cassette::Cassette,
+        openai::{OpenAi, Settings},
+        preset::{PRESETS, Preset},
+        scripted::Scripted,
+    },
+    redact::Secret,
+};
+
+/// A cassette has at most this many bytes.
+const MOST_BYTES: u64 = 256 << 20;
+/// What a cassette's "model" can hold: replies are fixed, so the context must not be cut.
+const SCRIPTED_CONTEXT: u64 = 1_000_000;
+
+/// What the caller says about who answers.
+#[derive(Debug, Clone)]
+pub struct ProviderOptions {
+    /// The preset's name.
+    pub provider: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The API's base URL.
+    pub base_url: Option<String>,
+    /// The variable that holds the key.
+    pub api_key_env: Option<String>,
+    /// The tokens that the model can hold.
+    pub context_limit: Option<u64>,
+    /// Replies from a file.
+    pub cassette: Option<PathBuf>,
+    /// How long the provider may stay silent.
+    pub stall_timeout: Duration,
+}
+
+impl ProviderOptions {
+    pub(super) fn is_named(&self) -> bool {
+        self.provider.is_some() || self.cassette.is_some()
+    }
+}
+
+/// Who answers, and what documents say of it.
+pub(super) struct Chosen {
+    /// The provider; or why it can't be asked, which only a run tells.
+    pub(super) provider: Result<Provider, Failure>,
+    pub(super) info: ProviderInfo,
+    pub(super) context_limit: u64,
+}
+
+pub(super) fn choose(host: &Host, options: &ProviderOptions) -> Result<Chosen, Fail> {
+    match (&options.cassette, &options.provider) {
+        (Some(_), Some(name)) if name != "scripted" => {
+            let message = format!("--cassette and --provider {name} can't both answer");
+            Err(Fail::usage(
+                Failure::new(CauseCode::BadArgument, message).action("leave one of them out"),
+            ))
+        }
+        (Some(path), _) => scripted(path, options),
+        (None, Some(name)) => named(host, name, options),
+        (None, None) => Err(Fail::usage(missing(host))),
+    }
+}
+
+fn missing(host: &Host) -> Failure {
+    let presets = PRESETS.iter().map(|preset| match preset.key_variable {
+        None => format!("{} (no key needed)", preset.name),
+        Some(variable) if host.var(variable).is_some() => format!("{} ({variable} is set)", preset.name),
+        Some(variable) => format!("{} ({variable} is not set)", preset.name),
+    });
+    let presets: Vec<String> = presets.collect();
+    Failure::new(CauseCode::ProviderMissing, "no provider was named")
+        .action(format!("name one with --provider: {}", presets.join(", ")))
+        .action("or replay replies from a file with --cassette FILE")
+}
+
+fn scripted(path: &std::path::Path, options: &ProviderOptions) -> Result<Chosen, Fail> {
+    let text = input::read_text(path, MOST_BYTES)?;
+    let cassette = Cassette::parse(&text).map_err(|error| {
+        let message = format!("the cassette {} can't be read:\n{error}", path.display());
+        let failure = Failure::new(CauseCode::CassetteInvalid, message);
+        Fail::usage(failure.action("`thcode schema print cassette` tells the form of its lines"))
+    })?;
+    Ok(Chosen {
+        provider: Ok(Provider::Scripted(Scripted::new(cassette))),
+        info: ProviderInfo { name: "scripted".to_owned(), model: None, base_url_host: None },
+        context_limit: options.context_limit.unwrap_or(SCRIPTED_CONTEXT),
+    })
+}
+
+fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, Fail> {
+    let Some(preset) = Preset::named(name) else {
+        let message = format!("there is no provider {name:?}");
+        let failure = Failure::new(CauseCode::ProviderUnknown, message);
+        return Err(Fail::usage(failure.action(format!("name one of {}", Preset::names()))));
+    };
+    let needs = |what: &str, action: &str| {
+        let message = format!("the provider {name} needs {what}");
+        Fail::usage(Failure::new(CauseCode::ProviderSettingMissing, message).action(action))
+    };
+    let model = options.model.as_deref().or(preset.model);
+    let model = model.ok_or_else(|| needs("a model", "name it with --model"))?.to_owned();
+    let base_url = options.base_url.as_deref().or(preset.base_url);
+    let base_url =
+        base_url.ok_or_else(|| needs("a base URL", "name it with --base-url https://host/v1"))?;
+    let context_limit =
+        options.context_limit.or_else(|| preset.context_limit(&model)).ok_or_else(|| {
+            needs(
+                &format!("the context limit of the model {model}, which isn't known here"),
+                "state it with --context-limit TOKENS",
+            )
+        })?;
+    let (key, no_key) = match options.api_key_env.as_deref().or(preset.key_variable) {
+        None => (None, None),
+        Some(variable) => match host.text_var(variable) {
+            Some(key) => (Some(Secret::new(key)), None),
+            None => (None, Some(key_missing(name, variable))),
+        },
+    };
+    let settings = Settings {
+        base_url: base_url.to_owned(),
+        model: model.clone(),
+        key,
+        output_limit: preset.output_limit,
+        stall_timeout: options.stall_timeout,
+    };
+    let openai = OpenAi::new(host.clone(), settings).map_err(|error| {
+        let cause = match error {
+            SettingsError::BaseUrl | SettingsError::NotHttps | SettingsError::Userinfo => {
+                CauseCode::BaseUrlRefused
+            }
+            SettingsError::Key => CauseCode::KeyUnusable,
+        };
+        Fail::usage(Failure::new(cause, error.to_string()))
+    })?;
+    let info = ProviderInfo {
+        name: name.to_owned(),
+        model: Some(model),
+        base_url_host: Some(openai.authority()),
+    };
+    let provider = match no_key {
+        Some(failure) => Err(failure),
+        None => Ok(Provider::OpenAi(Box::new(openai))),
+    };
+    Ok(Chosen { provider, info, context_limit })
+}
+
+fn key_missing(provider: &str, variable: &str) -> Failure {
+    let message =
+        format!("the provider {provider} needs a key, and the variable {variable} is unset or empty");
+    Failure::new(CauseCode::KeyMissing, message)
+        .action(format!(
+            "set {variable} in the job's environment (a secret of the pipeline), never as an argument"
+        ))
+        .action("or name another variable with --api-key-env")
+}

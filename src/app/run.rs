@@ -1,0 +1,132 @@
+//! `run`: everything that must hold before the first model call, then one turn.
+
+use std::{io, sync::Arc, time::Duration};
+
+use super::{
+    Common, Ended, Fail, ProviderOptions, Redactor,
+    observe::Scrubbed,
+    policy_files::{self, NoPolicy, PolicyOptions, guarded},
+    prompt::{self, PromptSource},
+    providers,
+};
+use crate::{
+    agent::{Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn},
+    contract::{CauseCode, Failure, stream::StreamPayload, turn::TurnResult},
+    host::Host,
+    id::SessionId,
+};
+
+/// Model calls where neither the policy nor the caller says.
+const ITERATIONS: u32 = 8;
+
+/// What the caller asks of a run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Where the task comes from.
+    pub prompt: PromptSource,
+    /// How long standard input may stay open and silent.
+    pub stdin_timeout: Duration,
+    /// The caller's own name for the run.
+    pub label: Option<String>,
+    /// Model calls, where the caller says.
+    pub max_iterations: Option<u32>,
+    /// Tokens of one reply.
+    pub max_output_tokens: u64,
+    /// Which policy holds.
+    pub policy: PolicyOptions,
+    /// Who answers.
+    pub provider: ProviderOptions,
+}
+
+/// No prompt was given.
+pub fn prompt_missing() -> Fail {
+    let failure = Failure::new(CauseCode::PromptMissing, "no prompt was given")
+        .action("say what is to be done: thcode run [FLAGS] 'PROMPT', or -p TEXT, or -f FILE, or - for standard input");
+    Fail::usage(failure)
+}
+
+/// The process can't listen to signals or make its runtime.
+pub fn cannot_start(error: &io::Error) -> Fail {
+    Fail::internal(format!("the run can't be started: {error}"))
+}
+
+/// Runs one turn. `observe` is told what happens, as it happens.
+pub fn run(
+    host: &Host,
+    redactor: &Redactor,
+    common: &Common,
+    options: RunOptions,
+    stop: Stop,
+    observe: &mut dyn FnMut(SessionId, StreamPayload),
+) -> Result<Ended, Fail> {
+    let root = common.root(host)?;
+    if !root.contains_by_handle() {
+        return Err(no_openat2());
+    }
+    let policy =
+        policy_files::load_for_run(host, &root, &options.policy).map_err(NoPolicy::into_fail)?;
+    let chosen = providers::choose(host, &options.provider)?;
+    let prompt = prompt::read(&options.prompt, options.stdin_timeout, &|| *stop.borrow())?;
+    let iterations = options.max_iterations.or(policy.settings().iterations).unwrap_or(ITERATIONS);
+    let ours = common.out_file.iter().chain(&options.provider.cassette).map(std::path::PathBuf::as_path);
+    let named = options.policy.files.iter().map(std::path::Path::new);
+    let guard = ours.chain(named).filter_map(|file| guarded(&root, file)).collect();
+    let policy_in_force = policy_files::in_force(&policy);
+    let state = TurnState {
+        session_id: SessionId::from_uuid(host.uuid()),
+        history: Vec::new(),
+        prompt_round: 1,
+    };
+    let mut scrubbed = Scrubbed::new(redactor, observe);
+    let setup = Setup {
+        host,
+        root: Arc::new(root),
+        policy: policy_files::shared(policy, guard),
+        policy_in_force,
+        provider: chosen.provider,
+        provider_info: chosen.info,
+        limits: TurnLimits {
+            iterations,
+            max_output_tokens: options.max_output_tokens,
+            context_limit: chosen.context_limit,
+        },
+        stop,
+        observe: &mut |session, payload| scrubbed.tell(session, payload),
+    };
+    let input = TurnInput { prompt, label: options.label };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| cannot_start(&error))?;
+    let session = state.session_id;
+    let result = runtime.block_on(run_turn(input, state, setup));
+    scrubbed.end(session);
+    // A tool that a signal left behind must not hold the document up.
+    runtime.shutdown_background();
+    tell_denials(&result);
+    Ok(Ended::Turn(Box::new(result)))
+}
+
+pub(super) fn no_openat2() -> Fail {
+    let failure = Failure::new(
+        CauseCode::WorkspaceRefused,
+        "this kernel or its container profile has no openat2, so paths can't be contained by handle",
+    );
+    Fail::usage(
+        failure.action("run on Linux 5.6 or later, with a container profile that allows openat2"),
+    )
+}
+
+/// Denials are told in every case, also where they don't change the class.
+fn tell_denials(result: &TurnResult) {
+    for denial in &result.denials {
+        let what = denial.path.as_deref().unwrap_or_default();
+        let by = denial.rule_id.as_deref().or(denial.cause.as_deref()).unwrap_or("default");
+        tracing::warn!(
+            "denied: {} {what} ({} times): {} [{by}]",
+            denial.tool,
+            denial.count,
+            denial.reason
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! The sole writer of standard output: validate, write the file of `-o`, then print.
+//!
+//! A document that doesn't follow its schema is never printed; one that can't be printed whole ends
+//! the process with FAILED, and the file of `-o` says so.
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::Value;
+
+use super::{
+    args::{CommonArgs, OutputFormat},
+    text,
+};
+use crate::{
+    app::{self, Ended, Fail, Finished},
+    contract::{
+        Document as _, FailureDocument, registry,
+        stream::{StreamEvent, StreamEventSchema, StreamPayload},
+        validate::violations,
+    },
+    host::{Host, own_file},
+    id::SessionId,
+};
+
+/// What a verb has made.
+pub(super) enum Product {
+    /// A document.
+    Document(Ended),
+    /// A text that is the product itself.
+    Text {
+        /// The verb, for the document of `-o`.
+        verb: &'static str,
+        /// The text.
+        text: String,
+    },
+}
+
+/// Where and how this process prints.
+#[derive(Debug, Clone)]
+pub(super) struct Output {
+    format: OutputFormat,
+    file: Option<PathBuf>,
+    /// The file of `-o` was found to be unusable, which the document tells; it isn't tried again.
+    refused: Arc<AtomicBool>,
+    stream: Stream,
+}
+
+/// The lines of stream-json so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stream {
+    seq: Arc<Mutex<u64>>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Output {
+    pub(super) fn of(common: &CommonArgs) -> Self {
+        Self {
+            format: common.format(),
+            file: common.output.clone(),
+            refused: Arc::default(),
+            stream: Stream::default(),
+        }
+    }
+
+    /// What a command line that can't be read most likely meant.
+    pub(super) fn guessed(host: &Host, words: &[OsString]) -> Self {
+        let mut format = host.text_var("THCODE_OUTPUT_FORMAT").and_then(|name| format_named(&name));
+        let set = |value: String| !matches!(value.as_str(), "0" | "false" | "no" | "off");
+        let mut json = host.text_var("THCODE_JSON").is_some_and(set);
+        let mut file = host.var("THCODE_OUTPUT").map(PathBuf::from);
+        let mut words = words.iter().skip(1).take_while(|word| *word != "--").peekable();
+        while let Some(word) = words.next() {
+            let text = word.to_string_lossy();
+            let (flag, value) = match text.split_once('=') {
+                Some((flag, value)) => (flag, Some(OsString::from(value))),
+                None => (text.as_ref(), words.peek().map(|next| (*next).clone())),
+            };
+            match flag {
+                "--json" => json = true,
+                "--output-format" => {
+                    format = value.and_then(|name| format_named(&name.to_string_lossy())).or(format);
+                }
+                "-o" | "--output" => file = value.map(PathBuf::from),
+                _ => {}
+            }
+        }
+        let format = match format {
+            Some(OutputFormat::Text) | None if json => OutputFormat::Json,
+            Some(format) => format,
+            None => OutputFormat::Text,
+        };
+        Self { format, file, refused: Arc::default(), stream: Stream::default() }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.format == OutputFormat::StreamJson
+    }
+
+    /// Says early whether the file of `-o` can be written.
+    pub(super) fn check(&self) -> Result<(), Fail> {
+        let checked = self.file.as_deref().map_or(Ok(()), own_file::check);
+        self.refused.store(checked.is_err(), Ordering::Relaxed);
+        checked.map_err(Fail::from)
+    }
+
+    /// Prints help or version: the one output without a document.
+    pub(super) fn print_help(&self, text: &str) -> ExitCode {
+        match write_stdout(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        }
+    }
+
+    /// Ends the verb: the file of `-o` first, then standard output.
+    pub(super) fn print(&self, redactor: &app::Redactor, product: Product) -> ExitCode {
+        match product {
+            Product::Text { verb, text } => self.print_text(redactor, verb, &text),
+            Product::Document(ended) => {
+                let text_verb = is_text_verb(&ended);
+                let finished = self.valid(app::finish(redactor, ended));
+                self.hand_over(redactor, finished, if text_verb { None } else { Some(()) })
+            }
+        }
+    }
+
+    fn print_text(&self, redactor: &app::Redactor, verb: &str, text: &str) -> ExitCode {
+        let document = Ended::Failure(Box::new(FailureDocument::succeeded(verb)));
+        let finished = self.to_file(redactor, self.valid(app::finish(redactor, document)));
+        if finished.ended.failure().is_some() {
+            return self.hand_over(redactor, finished, None);
+        }
+        match write_stdout(text.as_bytes()) {
+            Ok(()) => ExitCode::from(finished.ended.exit_class().code()),
+            Err(error) => self.broken(redactor, finished, &error),
+        }
+    }
+
+    /// A document that may be printed: this one, or the minimal one that says why not this one.
+    fn valid(&self, finished: Finished) -> Finished {
+        if self.format == OutputFormat::Text && self.file.is_none() {
+            return finished;
+        }
+        let name = finished.ended.name();
+        let mut finished = finished;
+        if Host::real().fault("document-invalid") && name != FailureDocument::NAME {
+            drop(finished.value.as_object_mut().and_then(|document| document.remove("toolVersion")));
+        }
+        let Some(published) = registry::find(name) else {
+            return app::document_invalid(format!("the document {name} has no schema"));
+        };
+        let found = match violations(published, &finished.value) {
+            Ok(found) => found,
+            Err(error) => return app::document_invalid(error.to_string()),
+        };
+        let Some(first) = found.first() else { return finished };
+        for violation in &found {
+            tracing::error!(
+                "the document {name} does not follow its schema at {}: {}: {}",
+                violation.instance_path,
+                violation.keyword,
+                violation.message
+            );
+        }
+        let place = &first.instance_path;
+        app::document_invalid(format!("the document {name} does not follow its schema at {place:?}"))
+    }
+
+    fn hand_over(&self, redactor: &app::Redactor, finished: Finished, stdout: Option<()>) -> ExitCode {
+        let finished = self.to_file(redactor, finished);
+        let class = finished.ended.exit_class();
+        self.tell_failure(&finished);
+        if stdout.is_none() {
+            return ExitCode::from(class.code());
+        }
+        let printed = match self.format {
+            OutputFormat::Text => write_stdout(text::render(&finished.ended).as_bytes()),
+            OutputFormat::Json => pretty(&finished.value).and_then(|text| write_stdout(text.as_bytes())),
+            OutputFormat::StreamJson => {
+                let payload = StreamPayload::Result { document: finished.value.clone() };
+                let session = session_of(&finished.value);
+                self.stream.write(&event(self.stream.next(), session, payload))
+            }
+        };
+        let printed = printed.and_then(|()| self.stream.whole());
+        match printed {
+            Ok(()) => ExitCode::from(class.code()),
+            Err(error) => self.broken(redactor, finished, &error),
+        }
+    }
+
+    /// Writes the file of `-o`; where that fails, the document says so from then on.
+    fn to_file(&self, redactor: &app::Redactor, finished: Finished) -> Finished {
+        let Some(file) = self.file.as_deref().filter(|_| !self.refused.load(Ordering::Relaxed)) else {
+            return finished;
+        };
+        let written = pretty(&finished.value)
+            .map_err(|error| error.to_string())
+            .and_then(|text| own_file::write(file, text.as_bytes()).map_err(|error| error.to_string()));
+        match written {
+            Ok(()) => finished,
+            Err(message) => {
+                let failure = app::output_error(format!("the document can't be written: -o: {message}"));
+                self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)))
+            }
+        }
+    }
+
+    /// Standard output failed: the file of `-o` and standard error have to tell.
+    fn broken(&self, redactor: &app::Redactor, finished: Finished, error: &io::Error) -> ExitCode {
+        let failure =
+            app::output_error(format!("the document can't be printed: standard output: {error}"));
+        let finished = self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)));
+        let finished = self.to_file(redactor, finished);
+        self.tell_failure(&finished);
+        ExitCode::from(finished.ended.exit_class().code())
+    }
+
+    /// One line on standard error for every failure, so that a redirected document isn't the only
+    /// place that tells it. On a terminal in text form it would stand there twice.
+    fn tell_failure(&self, finished: &Finished) {
+        let shown = self.format == OutputFormat::Text && io::stdout().is_terminal();
+        let Some(failure) = finished.ended.failure().filter(|_| !shown) else { return };
+        let class = finished.ended.exit_class();
+        let next = failure.recovery_actions.first().map(|next| format!(" ({next})")).unwrap_or_default();
+        tracing::error!("{} {}: {}{next}", class.token(), failure.cause_code.token(), failure.message);
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        self.stream.clone()
+    }
+}
+
+fn format_named(name: &str) -> Option<OutputFormat> {
+    clap::ValueEnum::from_str(name, false).ok()
+}
+
+/// Whether the verb's product is a text, so that on failure standard output stays empty.
+fn is_text_verb(ended: &Ended) -> bool {
+    match ended {
+        Ended::Failure(document) => {
+            matches!(document.verb.as_deref(), Some("schema print" | "explain-exit"))
+        }
+        Ended::Turn(_) | Ended::Policy(_) | Ended::Schema(_) | Ended::Doctor(_) => false,
+    }
+}
+
+impl Stream {
+    /// Writes a line as it happens. A stream that broke stays broken, and the end tells it.
+    pub(super) fn tell(&self, session: SessionId, payload: StreamPayload) {
+        if let Err(error) = self.write(&event(self.next(), Some(session), payload)) {
+            tracing::debug!("standard output: {error}");
+        }
+    }
+
+    fn next(&self) -> u64 {
+        let Ok(mut seq) = self.seq.lock() else { return 0 };
+        let now = *seq;
+        *seq += 1;
+        now
+    }
+
+    fn write(&self, event: &StreamEvent) -> io::Result<()> {
+        self.whole()?;
+        let mut line = serde_json::to_string(event)?;
+        line.push('\n');
+        write_stdout(line.as_bytes()).inspect_err(|_| self.broken.store(true, Ordering::Relaxed))
+    }
+
+    fn whole(&self) -> io::Result<()> {
+        if self.broken.load(Ordering::Relaxed) { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+}
+
+fn event(seq: u64, session_id: Option<SessionId>, payload: StreamPayload) -> StreamEvent {
+    StreamEvent { schema: StreamEventSchema, seq, timestamp: Host::real().now(), session_id, payload }
+}
+
+fn session_of(document: &Value) -> Option<SessionId> {
+    document.get("sessionId").and_then(Value::as_str).and_then(|text| text.parse().ok())
+}
+
+fn pretty(value: &Value) -> io::Result<String> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn write_stdout(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}

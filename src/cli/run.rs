@@ -1,0 +1,146 @@
+//! `thcode run`, and the provider flags that other verbs share.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::{Done, output::Output, policy::PolicyArgs};
+use crate::{
+    app::{self, Common, ProviderOptions, RunOptions, prompt::PromptSource},
+    contract::stream::StreamPayload,
+    host::{Host, signals},
+};
+
+/// Who answers.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Provider")]
+pub(super) struct ProviderArgs {
+    /// The provider preset: openai, typhoon, ollama, openrouter or custom.
+    #[arg(long, value_name = "NAME")]
+    pub(super) provider: Option<String>,
+    /// The model to ask; the preset's own if it has one.
+    #[arg(long)]
+    pub(super) model: Option<String>,
+    /// The API's base URL, for --provider custom or a proxy of a preset.
+    #[arg(long, value_name = "URL")]
+    pub(super) base_url: Option<String>,
+    /// The variable that holds the API key; the preset's own if not given. Never the key itself.
+    #[arg(long, value_name = "NAME")]
+    pub(super) api_key_env: Option<String>,
+    /// The tokens that the model can hold, where the preset doesn't know.
+    #[arg(long, value_name = "TOKENS")]
+    pub(super) context_limit: Option<u64>,
+    /// Replies from a file instead of a model: no key, no network.
+    #[arg(long, value_name = "FILE")]
+    pub(super) cassette: Option<PathBuf>,
+    /// Give up on a provider that stays silent this long.
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
+    pub(super) stall_timeout: Duration,
+}
+
+impl ProviderArgs {
+    pub(super) fn app(&self) -> ProviderOptions {
+        ProviderOptions {
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            base_url: self.base_url.clone(),
+            api_key_env: self.api_key_env.clone(),
+            context_limit: self.context_limit,
+            cassette: self.cassette.clone(),
+            stall_timeout: self.stall_timeout,
+        }
+    }
+}
+
+/// What to do, under which policy, with which model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thcode run --cassette examples/review.cassette.jsonl -C examples 'Review this code.'
+  thcode run --policy preset:review --provider openai --model gpt-5-mini -f task.md --json -o result.json
+  git diff | thcode run --provider ollama --model qwen3 --context-limit 32000 -")]
+pub(super) struct RunArgs {
+    /// The task; `-` reads it from standard input. One that starts with a hyphen comes after `--`.
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "file"])]
+    prompt: Option<String>,
+    /// The task.
+    #[arg(
+        short = 'p',
+        long = "prompt",
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        conflicts_with = "file"
+    )]
+    text: Option<String>,
+    /// A file that holds the task; `-` is standard input.
+    #[arg(short = 'f', long = "prompt-file", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// How long standard input may stay open and silent.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    stdin_timeout: Duration,
+    /// A name of your own for this run, carried in the document.
+    #[arg(long)]
+    label: Option<String>,
+    /// The model calls that the turn may make; the policy's own number, or 8, if not given.
+    #[arg(long, alias = "max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_iterations: Option<u32>,
+    /// The tokens that one reply may have.
+    #[arg(long, value_name = "TOKENS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(1..))]
+    max_output_tokens: u64,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    pub(super) provider: ProviderArgs,
+}
+
+pub(super) fn dispatch(
+    host: &Host,
+    redactor: &app::Redactor,
+    common: &Common,
+    args: RunArgs,
+    output: &Output,
+) -> Done {
+    let source = match (args.prompt, args.text, args.file) {
+        (Some(dash), _, _) if dash == "-" => PromptSource::Stdin,
+        (Some(text), _, _) | (_, Some(text), _) => PromptSource::Text(text),
+        (_, _, Some(file)) if file.as_os_str() == "-" => PromptSource::Stdin,
+        (_, _, Some(file)) => PromptSource::File(file),
+        (None, None, None) => return Err(app::run::prompt_missing()),
+    };
+    let options = RunOptions {
+        prompt: source,
+        stdin_timeout: args.stdin_timeout,
+        label: args.label,
+        max_iterations: args.max_iterations,
+        max_output_tokens: args.max_output_tokens,
+        policy: args.policy.app(),
+        provider: args.provider.app(),
+    };
+    let stop = signals::listen().map_err(|error| app::run::cannot_start(&error))?;
+    let stream = output.is_stream().then(|| output.stream());
+    app::run::run(host, redactor, common, options, stop, &mut |session, payload: StreamPayload| {
+        if let Some(stream) = &stream {
+            stream.tell(session, payload);
+        }
+    })
+}
+
+/// A length of time such as `30s`, `2m`, `500ms`; a bare number counts seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
+    let number: u64 =
+        number.parse().map_err(|_| "write a whole number and a unit: 500ms, 30s, 2m, 1h".to_owned())?;
+    let millis = match unit {
+        "ms" => Some(number),
+        "" | "s" => number.checked_mul(1_000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        _ => return Err(format!("{unit:?} is not a unit: write ms, s, m or h")),
+    };
+    match millis {
+        Some(0) => Err("a time of zero would end everything at once".to_owned()),
+        Some(millis) if millis <= 86_400_000 => Ok(Duration::from_millis(millis)),
+        _ => Err("over a day".to_owned()),
+    }
+}

@@ -1,0 +1,321 @@
+//! Policy files as a run loads them: where a file was read decides what it may do.
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+
+use expect_test::expect;
+use serde_json::json;
+
+use crate::env::{Done, TestEnv, stable};
+
+const GRANT: &str = "version = 1\n[[rule]]\nid = \"edit\"\neffect = \"allow\"\ntools = [\"edit_file\"]\nwhen.write = [\"src/**\"]\n";
+const DENY: &str = "version = 1\n[[rule]]\nid = \"no-a\"\neffect = \"deny\"\ntools = [\"read_file\"]\nreason = \"a is private\"\nwhen.read = [\"a.txt\"]\n";
+
+fn explain(env: &TestEnv, policy: &[&str], tool: &str, input: &str) -> Done {
+    let policy: Vec<&str> = policy.iter().flat_map(|file| ["--policy", *file]).collect();
+    env.thcode(
+        &[&["policy", "explain", "--json", "--tool", tool, "--input", input][..], &policy].concat(),
+    )
+    .document()
+}
+
+fn git(env: &TestEnv, args: &[&str]) -> String {
+    let done = Command::new("git")
+        .args(["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "commit.gpgsign=false"])
+        .args(args)
+        .current_dir(env.workspace())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_broken_policy_tells_every_mistake_with_its_position() {
+    let env = TestEnv::new();
+    let file = env.outside(
+        "broken.policy.toml",
+        "version = 1\nmoed = \"plan\"\n\n[[rule]]\nid = \"r\"\neffect = \"permit\"\ntools = [\"raed_file\"]\n",
+    );
+    let done = env.thcode(&["policy", "check", file.to_str().unwrap()]).run();
+    assert_eq!(done.code, Some(2));
+    expect![[r#"
+        <dir>/out/broken.policy.toml:2:1: `moed` isn't a key of a policy; did you mean `mode`?
+        2 | moed = "plan"
+          | ^^^^
+        <dir>/out/broken.policy.toml:6:10: `effect` must be `allow` or `ask` or `deny`
+        6 | effect = "permit"
+          |          ^^^^^^^^
+        <dir>/out/broken.policy.toml:7:10: there is no tool `raed_file`; did you mean `read_file`?
+        7 | tools = ["raed_file"]
+          |          ^^^^^^^^^^^
+
+        USAGE (2): 3 faults in the policy files
+        0 rules, 0 examples, 3 faults
+        next: mend what the message names; `thcode VERB --help` shows the right form
+    "#]]
+    .assert_eq(&stable(&done.stdout, &env));
+    let cassette = env.cassette(&[json!({"text": "x"})]);
+    let run = env
+        .thcode(&[
+            "run",
+            "--json",
+            "--policy",
+            file.to_str().unwrap(),
+            "--cassette",
+            cassette.to_str().unwrap(),
+            "x",
+        ])
+        .document();
+    assert_eq!((run.code, run.end().2.as_str()), (Some(2), "policy-invalid"));
+    let message = run.json()["failure"]["message"].as_str().unwrap().to_owned();
+    for place in [":2:1: ", ":6:10: ", ":7:10: "] {
+        assert!(message.contains(place), "{place} {message}");
+    }
+}
+
+#[test]
+fn a_policy_that_fails_its_own_example_does_not_load() {
+    let env = TestEnv::new();
+    let text = format!("{DENY}match = [{{ tool = \"read_file\", path = \"b.txt\" }}]\n");
+    let file = env.outside("own.policy.toml", text);
+    let cassette = env.cassette(&[json!({"text": "x"})]);
+    let done = env
+        .thcode(&[
+            "run",
+            "--json",
+            "--policy",
+            file.to_str().unwrap(),
+            "--cassette",
+            cassette.to_str().unwrap(),
+            "x",
+        ])
+        .document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "policy-invalid"));
+}
+
+#[test]
+fn files_that_can_not_be_read_are_told() {
+    let env = TestEnv::new();
+    for (name, cause) in [
+        ("/no/such/file", "policy-unreadable"),
+        ("/dev/zero", "policy-unreadable"),
+        ("/", "policy-unreadable"),
+        ("preset:nonesuch", "preset-unknown"),
+        ("git:HEAD", "policy-unreadable"),
+        ("git:HEAD:x.toml", "policy-unreadable"),
+    ] {
+        let done = explain(&env, &[name], "read_file", r#"{"path":"a"}"#);
+        assert_eq!((done.code, done.end().2.as_str()), (Some(2), cause), "{name}: {done:?}");
+    }
+}
+
+#[test]
+fn a_file_of_the_workspace_may_tighten_and_never_grant() {
+    let env = TestEnv::new();
+    env.file("a.txt", "a");
+    env.file("deny.policy.toml", DENY);
+    env.file("grant.policy.toml", GRANT);
+    let done = explain(&env, &["preset:review", "deny.policy.toml"], "read_file", r#"{"path":"a.txt"}"#);
+    assert_eq!(done.json()["explanation"]["ruleId"], "no-a");
+    let files = done.json()["files"].as_array().unwrap().clone();
+    let tier = |name: &str| files.iter().find(|file| file["name"] == name).unwrap()["tier"].clone();
+    assert_eq!((tier("preset:review"), tier("deny.policy.toml")), (json!("run"), json!("repo")));
+    let done = explain(&env, &["grant.policy.toml"], "edit_file", r#"{"path":"src/a.rs"}"#);
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "policy-grants-from-workspace"));
+    let ways = done.json()["failure"]["recoveryActions"].as_array().unwrap().len();
+    assert_eq!(ways, 3, "the three ways out");
+}
+
+/// Whichever way the tree's author makes a name lead, a file that the tree chose is the tree's.
+#[test]
+fn links_do_not_launder_a_file_of_the_workspace() {
+    let env = TestEnv::new();
+    let outside = env.outside("grant.policy.toml", GRANT);
+    env.file("grant.policy.toml", GRANT);
+    symlink(env.workspace().join("grant.policy.toml"), env.beside("into.policy.toml")).unwrap();
+    symlink(&outside, env.workspace().join("out.policy.toml")).unwrap();
+    symlink(env.workspace().join("out.policy.toml"), env.beside("through.policy.toml")).unwrap();
+    let input = r#"{"path":"src/a.rs"}"#;
+    for name in ["into.policy.toml", "through.policy.toml"] {
+        let done = explain(&env, &[env.beside(name).to_str().unwrap()], "edit_file", input);
+        assert_eq!(done.end().2, "policy-grants-from-workspace", "{name}");
+    }
+    let done = explain(&env, &["out.policy.toml"], "edit_file", input);
+    assert_eq!(done.end().2, "policy-grants-from-workspace");
+    let done = explain(&env, &[outside.to_str().unwrap()], "edit_file", input);
+    assert_eq!((done.code, &done.json()["explanation"]["decision"]), (Some(0), &json!("allow")));
+}
+
+#[test]
+fn a_pinned_bundle_may_grant_and_another_may_not_stand_for_it() {
+    let env = TestEnv::new();
+    env.file("grant.policy.toml", GRANT);
+    let checked = env.thcode(&["policy", "check", "grant.policy.toml", "--json"]).document();
+    let digest = checked.json()["digest"].as_str().unwrap().to_owned();
+    let ask = || {
+        let input = r#"{"path":"src/a.rs"}"#;
+        let args = [
+            "policy",
+            "explain",
+            "--json",
+            "--policy",
+            "grant.policy.toml",
+            "--policy-digest",
+            &digest,
+            "--tool",
+            "edit_file",
+            "--input",
+            input,
+        ];
+        env.thcode(&args).document()
+    };
+    assert_eq!(ask().code, Some(0));
+    env.file("grant.policy.toml", format!("{GRANT}# one more line\n"));
+    let done = ask();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "policy-digest-mismatch"));
+}
+
+#[test]
+fn a_revision_gives_authority_unless_it_is_what_is_checked_out() {
+    let env = TestEnv::new();
+    env.file("ci/grant.policy.toml", GRANT);
+    git(&env, &["init", "-q", "-b", "main"]);
+    git(&env, &["add", "-A"]);
+    git(&env, &["commit", "-q", "-m", "one"]);
+    let input = r#"{"path":"src/a.rs"}"#;
+    let head = explain(&env, &["git:HEAD:ci/grant.policy.toml"], "edit_file", input);
+    assert_eq!(
+        head.end().2,
+        "policy-grants-from-workspace",
+        "the checked-out commit is the tree's word"
+    );
+    git(&env, &["branch", "reviewed"]);
+    env.file("ci/grant.policy.toml", "not a policy any more");
+    git(&env, &["commit", "-q", "-am", "two"]);
+    let done = explain(&env, &["git:reviewed:ci/grant.policy.toml"], "edit_file", input);
+    assert_eq!((done.code, &done.json()["files"][0]["tier"]), (Some(0), &json!("run")), "{done:?}");
+    let done = explain(&env, &["git:reviewed:ci/none.toml"], "edit_file", input);
+    assert_eq!(done.end().2, "revision-missing");
+    for option in ["git:--help:x", "git:-x:x", "git::x"] {
+        assert_eq!(explain(&env, &[option], "edit_file", input).end().2, "revision-missing", "{option}");
+    }
+}
+
+#[test]
+fn a_shallow_clone_is_told_which_fetch_brings_the_revision() {
+    let env = TestEnv::new();
+    git(&env, &["init", "-q", "-b", "main"]);
+    env.file("p.toml", GRANT);
+    git(&env, &["add", "-A"]);
+    git(&env, &["commit", "-q", "-m", "one"]);
+    for (rev, fetch) in [
+        ("origin/main", "git fetch --depth=1 origin main:refs/remotes/origin/main"),
+        (
+            "0123456789abcdef0123456789abcdef01234567",
+            "git fetch --depth=1 origin 0123456789abcdef0123456789abcdef01234567",
+        ),
+        ("HEAD~3", "git fetch --unshallow origin"),
+    ] {
+        let done = explain(&env, &[&format!("git:{rev}:p.toml")], "read_file", r#"{"path":"a"}"#);
+        assert_eq!(done.end().2, "revision-missing");
+        let action = done.json()["failure"]["recoveryActions"][0].as_str().unwrap().to_owned();
+        assert_eq!(action, format!("bring it: {fetch}"));
+    }
+}
+
+/// What a repository can bring along to have code run, or another object served, when it is read.
+#[test]
+fn reading_a_revision_runs_nothing_and_takes_no_replacement() {
+    let env = TestEnv::new();
+    git(&env, &["init", "-q", "-b", "main"]);
+    env.file("p.toml", DENY);
+    git(&env, &["add", "-A"]);
+    git(&env, &["commit", "-q", "-m", "one"]);
+    git(&env, &["branch", "reviewed"]);
+    env.file("p.toml", GRANT);
+    git(&env, &["commit", "-q", "-am", "two"]);
+    // A replacement object that would serve the grant under the reviewed revision's name.
+    let reviewed = git(&env, &["rev-parse", "reviewed:p.toml"]);
+    let grant = git(&env, &["rev-parse", "HEAD:p.toml"]);
+    git(&env, &["replace", &reviewed, &grant]);
+    let touched = env.beside("touched");
+    let hostile = format!("touch {}; cat", touched.display());
+    for (key, value) in [
+        ("core.fsmonitor", hostile.as_str()),
+        ("core.pager", &hostile),
+        ("filter.x.smudge", &hostile),
+        ("diff.external", &hostile),
+        ("core.sshCommand", &hostile),
+        ("core.hooksPath", "hooks"),
+    ] {
+        git(&env, &["config", key, value]);
+    }
+    fs::write(env.workspace().join(".git/info/attributes"), "*.toml filter=x\n").unwrap();
+    let done = explain(&env, &["git:reviewed:p.toml"], "read_file", r#"{"path":"a.txt"}"#);
+    assert_eq!(done.json()["explanation"]["ruleId"], "no-a", "the object itself, not its replacement");
+    assert!(!Path::new(&touched).exists(), "something was run");
+}
+
+#[test]
+fn explain_tells_the_rule_and_what_nearly_matched() {
+    let env = TestEnv::new();
+    env.file("src/a.rs", "");
+    env.file("src/.env", "");
+    let policy = env.outside("p.policy.toml", GRANT);
+    let p = policy.to_str().unwrap();
+    let done = explain(&env, &[p], "edit_file", r#"{"path":"docs/a.md"}"#);
+    assert_eq!(done.code, Some(20));
+    let explanation = &done.json()["explanation"];
+    assert_eq!(explanation["because"], "default");
+    assert_eq!(explanation["nearMisses"][0]["ruleId"], "edit");
+    assert_eq!(explanation["nearMisses"][0]["condition"], "when.write");
+    for (tool, input, because) in [
+        ("read_file", r#"{"path":"src/.env"}"#, "floor"),
+        ("read_file", r#"{"path":"../x"}"#, "floor"),
+        ("read_file", r#"{"path":"src/a.rs","path":"b"}"#, "bad-arguments"),
+        ("read_file", r#"{"path":"src/a.rs","mode":"x"}"#, "bad-arguments"),
+        ("read_file", r#"{"path":"file:///x"}"#, "bad-arguments"),
+        ("read_file\u{200b}", r#"{"path":"src/a.rs"}"#, "matrix"),
+        ("run_command", r#"{"command":"ls"}"#, "unresolved"),
+    ] {
+        let done = explain(&env, &[p], tool, input);
+        assert_eq!(
+            (done.code, &done.json()["explanation"]["because"]),
+            (Some(20), &json!(because)),
+            "{tool} {input}"
+        );
+    }
+    let call = env.outside("call.json", r#"{"tool":"read_file","input":{"path":"src/a.rs"}}"#);
+    let done = env
+        .thcode(&["policy", "explain", "--json", "--policy", p, "--call", call.to_str().unwrap()])
+        .document();
+    assert_eq!((done.code, &done.json()["explanation"]["because"]), (Some(0), &json!("matrix")));
+    let plan = env
+        .thcode(&[
+            "policy",
+            "explain",
+            "--json",
+            "--policy",
+            p,
+            "--mode",
+            "plan",
+            "--tool",
+            "edit_file",
+            "--input",
+            r#"{"path":"src/a.rs"}"#,
+        ])
+        .document();
+    assert_eq!((plan.code, &plan.json()["explanation"]["because"]), (Some(20), &json!("matrix")));
+}
+
+#[test]
+fn a_caller_s_mode_may_only_lower() {
+    let env = TestEnv::new();
+    let cassette = env.cassette(&[json!({"text": "x"})]);
+    let done = env
+        .thcode(&["run", "--json", "--mode", "build", "--cassette", cassette.to_str().unwrap(), "x"])
+        .document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "bad-argument"));
+}
