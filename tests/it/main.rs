@@ -10,6 +10,8 @@ mod env;
 #[cfg(test)]
 mod mock;
 #[cfg(test)]
+mod policy_corpus;
+#[cfg(test)]
 mod policy_files;
 #[cfg(test)]
 mod policy_properties;
