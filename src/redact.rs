@@ -40,7 +40,9 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// Replaces known secret values, in every [`Encoding`], by `[redacted:LABEL]`.
+/// Replaces known secret values by `[redacted:LABEL]`, in eight encodings: as they are, base64 in
+/// both alphabets at any offset, hex, percent-encoded, inside JSON strings, UTF-16 read as bytes
+/// and that inside JSON strings.
 ///
 /// A value is known without the white space around it; one that is shorter than
 /// [`SHORTEST_SECRET`] bytes is ignored. Of a value of several lines (a PEM key) each line that

@@ -6,7 +6,7 @@ use super::{Ended, Fail, input};
 use crate::{
     contract::{
         CauseCode, ExitClass, Failure, TOOL_VERSION,
-        registry::{PUBLISHED, Published, generate},
+        registry::{PUBLISHED, Published, generate_input},
         schema_report::{SchemaEntry, SchemaReport, SchemaReportSchema, SchemaViolation},
         validate::violations,
     },
@@ -18,7 +18,7 @@ const INPUTS: &[Published] = &[Published {
     name: "cassette",
     describes: "one line of a cassette, the replies of the provider scripted",
     text: include_str!("../../schemas/cassette.v1.schema.json"),
-    generate: generate::<CassetteLine>,
+    generate: generate_input::<CassetteLine>,
 }];
 
 /// A document over this isn't read.

@@ -88,7 +88,12 @@ pub fn find(name: &str) -> Option<&'static Published> {
     PUBLISHED.iter().find(|published| published.name == name)
 }
 
-/// The schema of a type, as it is published.
+/// The schema of a document that thcode writes: every key is there.
 pub fn generate<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+/// The schema of something that thcode reads: what has a default may be left out.
+pub fn generate_input<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_deserialize().into_generator().into_root_schema_for::<T>()
 }

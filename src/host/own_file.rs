@@ -31,7 +31,7 @@ pub enum OwnFileError {
     },
 }
 
-/// Says whether [`write`] to this path could work, without changing what stands there: it makes and
+/// Says whether [`write()`] to this path could work, without changing what stands there: it makes and
 /// removes an empty temporary file beside it.
 pub fn check(path: &Path) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;

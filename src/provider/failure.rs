@@ -216,7 +216,7 @@ fn tls_reason(error: &rustls::Error) -> &'static str {
     use rustls::CertificateError as Certificate;
     match error {
         rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => {
-            "TLS: its certificate is from an unknown issuer (SSL_CERT_FILE names further ones)"
+            "TLS: its certificate is from an unknown issuer (SSL_CERT_FILE names the trusted ones)"
         }
         rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
             "TLS: its certificate has expired"

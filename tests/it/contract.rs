@@ -182,3 +182,24 @@ fn the_schema_verbs_work_offline() {
     assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""));
     assert!(done.stderr.contains("schema-unknown"));
 }
+
+#[test]
+fn the_cassette_s_schema_takes_what_the_reader_takes() {
+    let env = TestEnv::new();
+    let root = root().join("examples/review.cassette.jsonl");
+    let example = fs::read_to_string(root).unwrap();
+    let lines: Vec<&str> = example.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(lines.len() >= 4);
+    for line in lines.into_iter().chain([r#"{"text": "hi"}"#, r#"{"error": {"kind": "stall"}}"#]) {
+        let file = env.outside("line.json", line);
+        let done =
+            env.thcode(&["schema", "validate", "cassette", file.to_str().unwrap(), "--json"]).document();
+        assert_eq!(done.code, Some(0), "{line}: {done:?}");
+    }
+    for line in [r#"{"text": 7}"#, r#"{"txt": "hi"}"#, r#"{"error": {"kind": "boredom"}}"#] {
+        let file = env.outside("line.json", line);
+        let done =
+            env.thcode(&["schema", "validate", "cassette", file.to_str().unwrap(), "--json"]).document();
+        assert_eq!(done.code, Some(1), "{line}: {done:?}");
+    }
+}
