@@ -12,10 +12,9 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-pub use confusable::confusable_name;
+use confusable::confusable_name;
 pub use facts::{Access, FileKind, Location, PathFacts};
 pub use fold::{fold_text, invisible, spellings};
-pub use names::{control_file, secret};
 
 /// What a call does, as far as the boundary depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -64,7 +64,7 @@ pub fn check(host: &Host, common: &Common, paths: &[String]) -> Result<Ended, Fa
     let files = expanded(paths)?;
     let mut report = empty(PolicyVerb::Check);
     for file in &files {
-        match load_named(host, &root, std::slice::from_ref(file), false) {
+        match load_named(host, &root, std::slice::from_ref(file), true) {
             Ok(set) => {
                 report.rules += count(set.rules().len());
                 report.examples += set.examples();
@@ -79,7 +79,7 @@ pub fn check(host: &Host, common: &Common, paths: &[String]) -> Result<Ended, Fa
         }
     }
     if report.diagnostics.is_empty() {
-        report.digest = load_named(host, &root, &files, false).ok().map(|set| set.digest());
+        report.digest = load_named(host, &root, &files, true).ok().map(|set| set.digest());
     } else {
         let faults = report.diagnostics.len();
         let words = if faults == 1 { "fault" } else { "faults" };

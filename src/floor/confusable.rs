@@ -19,7 +19,7 @@ struct Letters {
 /// Whether a name (one component of a path) holds bidi controls or code points that nothing shows,
 /// or mixes Latin letters with look-alikes of Cyrillic, Greek or Armenian: within one word, as a
 /// whole word beside Latin ones, or in the extension of a Latin name.
-pub fn confusable_name(name: &str) -> bool {
+pub(super) fn confusable_name(name: &str) -> bool {
     if name.is_ascii() {
         return false;
     }

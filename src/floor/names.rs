@@ -4,8 +4,6 @@
 //! having asked for it (hooks, CI, tasks of an editor, settings of an agent, review owners). Prose
 //! that agents read (README, AGENTS.md) isn't, nor are sources that a build runs.
 
-use super::fold;
-
 /// Directories, at any depth, of which everything is a control file.
 const CONTROL_DIRECTORIES: &[&str] = &[
     // Hooks and the shell.
@@ -185,17 +183,6 @@ const SSH_KEYS: &[&str] =
 
 /// Templates beside `.env` that are meant to be read.
 const ENV_TEMPLATES: &[&str] = &[".env.example", ".env.sample", ".env.template"];
-
-/// Whether a path inside the workspace, in any spelling, is a control file.
-pub fn control_file(inside: &str) -> bool {
-    fold::spellings(inside).iter().any(|path| folded_control_file(path))
-}
-
-/// Whether a path inside the workspace, in any spelling, holds secrets by its name: what reading
-/// refuses and searching skips.
-pub fn secret(inside: &str) -> bool {
-    fold::spellings(inside).iter().any(|path| folded_secret(path))
-}
 
 pub(super) fn git_directory(folded: &str) -> bool {
     folded.split('/').any(|name| name == ".git")

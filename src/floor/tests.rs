@@ -117,7 +117,6 @@ fn control_files_are_read_but_not_written() {
         }
         assert_eq!(hit(CREATE, path), Some("control-file"), "{path}");
         assert_eq!(hit(LIST, path), None, "{path}");
-        assert!(control_file(path), "{path}");
     }
     for path in
         ["README.md", "AGENTS.md", ".github/dependabot.yml", ".gitignore", "src/vscode.rs", "Makefile"]
@@ -153,7 +152,6 @@ fn secrets_are_not_told() {
         assert_eq!(hit(EDIT, path), Some("secret-read"), "{path}");
         assert_eq!(hit(LIST, path), None, "{path}");
         assert_eq!(hit(CREATE, path), None, "{path}");
-        assert!(secret(path), "{path}");
     }
     for path in [
         ".env.example",
@@ -169,7 +167,6 @@ fn secrets_are_not_told() {
         "docker/config.json",
     ] {
         assert_eq!(hit(READ, path), None, "{path}");
-        assert!(!secret(path), "{path}");
     }
 }
 

@@ -10,7 +10,11 @@ mod env;
 #[cfg(test)]
 mod mock;
 #[cfg(test)]
+mod policy_corpus;
+#[cfg(test)]
 mod policy_files;
+#[cfg(test)]
+mod policy_properties;
 #[cfg(test)]
 mod provider_http;
 #[cfg(test)]
