@@ -83,7 +83,9 @@ pub enum EditError {
     #[error("the file is binary; it can be created or deleted, not edited")]
     Binary,
     /// Text that isn't ASCII into a file that isn't UTF-8.
-    #[error("edit {edit}: the file is not UTF-8, so newText must be ASCII: anything else would mix encodings")]
+    #[error(
+        "edit {edit}: the file is not UTF-8, so newText must be ASCII: anything else would mix encodings"
+    )]
     EncodingMixed {
         /// Which edit, from 1.
         edit: usize,
@@ -159,7 +161,9 @@ pub fn apply(original: &[u8], edits: &[Edit]) -> Result<Edited, EditError> {
 
 /// NUL, or the mark of UTF-16 or UTF-32, anywhere it would stand.
 fn is_binary(bytes: &[u8]) -> bool {
-    bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) || memchr::memchr(0, bytes).is_some()
+    bytes.starts_with(&[0xFF, 0xFE])
+        || bytes.starts_with(&[0xFE, 0xFF])
+        || memchr::memchr(0, bytes).is_some()
 }
 
 fn every_newline_is_crlf(bytes: &[u8]) -> bool {
@@ -186,13 +190,21 @@ fn with_crlf(text: &str) -> Vec<u8> {
 
 /// Where the old text stands: exact bytes; else, in a file that is CRLF throughout, with its line
 /// ends. Nothing fuzzier, ever.
-fn find(original: &[u8], edit: &Edit, crlf: bool, number: usize) -> Result<Vec<Range<usize>>, EditError> {
+fn find(
+    original: &[u8],
+    edit: &Edit,
+    crlf: bool,
+    number: usize,
+) -> Result<Vec<Range<usize>>, EditError> {
     let exact = edit.old.as_bytes();
     let converted = if crlf { with_crlf(&edit.old) } else { exact.to_vec() };
     let needle = [exact, converted.as_slice()]
         .into_iter()
         .find(|needle| memchr::memmem::find(original, needle).is_some())
-        .ok_or_else(|| EditError::NoMatch { edit: number, candidates: candidates(original, &edit.old) })?;
+        .ok_or_else(|| EditError::NoMatch {
+            edit: number,
+            candidates: candidates(original, &edit.old),
+        })?;
     let spans: Vec<Range<usize>> =
         memchr::memmem::find_iter(original, needle).map(|at| at..at + needle.len()).collect();
     let Expected::Count(expected) = edit.expected else { return Ok(spans) };
@@ -225,13 +237,17 @@ fn overlapping(original: &[u8], needle: &[u8]) -> u64 {
 /// Lines that differ from the first line of the text by white space alone, or hold it.
 fn candidates(original: &[u8], old: &str) -> String {
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let Some(wanted) = old.lines().map(squeezed).find(|line| !line.is_empty()) else { return String::new() };
+    let Some(wanted) = old.lines().map(squeezed).find(|line| !line.is_empty()) else {
+        return String::new();
+    };
     let text = String::from_utf8_lossy(original);
     let near: Vec<String> = (1..)
         .zip(text.lines())
         .filter(|(_, line)| squeezed(line).contains(&wanted))
         .take(MOST_CANDIDATES)
-        .map(|(number, line)| format!("line {number}: {:?}", line.chars().take(CANDIDATE).collect::<String>()))
+        .map(|(number, line)| {
+            format!("line {number}: {:?}", line.chars().take(CANDIDATE).collect::<String>())
+        })
         .collect();
     if near.is_empty() { String::new() } else { format!("; near it: {}", near.join("; ")) }
 }
@@ -250,7 +266,10 @@ mod tests {
 
     #[test]
     fn bytes_outside_the_edit_survive() {
-        assert_eq!(one(b"\xef\xbb\xbfcaf\xe9 x\r\ny\n", "x", "z").unwrap(), b"\xef\xbb\xbfcaf\xe9 z\r\ny\n");
+        assert_eq!(
+            one(b"\xef\xbb\xbfcaf\xe9 x\r\ny\n", "x", "z").unwrap(),
+            b"\xef\xbb\xbfcaf\xe9 z\r\ny\n"
+        );
         assert_eq!(one(b"a\r\nb\r\nc", "a\nb", "1\n2\n3").unwrap(), b"1\r\n2\r\n3\r\nc");
         assert_eq!(one(b"a\r\nb\nc", "b", "x\ny").unwrap(), b"a\r\nx\ny\nc", "mixed: as given");
         assert_eq!(one(b"a\r\nb", "a\r\nb", "x\r\ny").unwrap(), b"x\r\ny", "never CR CR LF");
