@@ -114,6 +114,19 @@ impl Host {
             .collect()
     }
 
+    /// The id of this boot, as the kernel gives it; empty where it doesn't.
+    pub fn boot_id(&self) -> String {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        text.trim().to_owned()
+    }
+
+    /// The permission bits that new files don't get.
+    pub fn umask(&self) -> u32 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+    }
+
     /// The home directory as `HOME` gives it.
     pub fn home(&self) -> Option<std::path::PathBuf> {
         self.var("HOME").map(std::path::PathBuf::from).filter(|home| home.is_absolute())

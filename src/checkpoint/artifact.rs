@@ -84,6 +84,11 @@ impl fmt::Debug for SealedImage {
 }
 
 impl SealedImage {
+    /// The length of the content. Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// What it takes on the disk. Bytes.
     pub fn stored(&self) -> u64 {
         self.stored

@@ -14,12 +14,15 @@ mod retention;
 pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
 pub use record::{
-    CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget,
+    CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr,
     aggregate_version, commit, latest_post, settle, usage,
 };
 pub use retention::{RetentionConfig, RetentionError, RetentionState};
 
 use crate::{crypto::CryptoError, store::StoreError};
+
+/// The system has no randomness: nothing can be sealed.
+pub const NO_ENTROPY: CryptoError = CryptoError::NoEntropy;
 
 /// Why a checkpoint can't be made or read.
 #[derive(Debug, thiserror::Error)]

@@ -75,6 +75,9 @@ impl Effect {
     }
 }
 
+/// An extended attribute: name and value.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
 /// What a file has besides its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -99,7 +102,7 @@ pub enum ImageState {
     /// A file, with its sealed image.
     Present {
         /// The image.
-        image: SealedImage,
+        image: Box<SealedImage>,
         /// The rest of it.
         meta: FileMeta,
     },
@@ -115,7 +118,9 @@ pub struct NewTarget {
     /// The path, relative to the root, as raw bytes.
     pub path: Vec<u8>,
     /// Extended attributes of the file before: name and value.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Vec<Xattr>,
+    /// The directories that are made for it, outermost first.
+    pub made_parents: Vec<String>,
     /// Before.
     pub pre: ImageState,
     /// After.
@@ -161,7 +166,8 @@ pub struct CheckpointRecord {
 #[serde(rename_all = "camelCase")]
 struct SealedPath {
     path: Vec<u8>,
-    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    made_parents: Vec<String>,
+    xattrs: Vec<Xattr>,
 }
 
 impl fmt::Debug for SealedPath {
@@ -262,7 +268,11 @@ pub fn commit(
         (ImageState::Present { image, .. }, _) | (_, ImageState::Present { image, .. }) => image.class(),
         (ImageState::Absent, ImageState::Absent) => ContentClass::FileContent,
     };
-    let path = SealedPath { path: target.path.clone(), xattrs: target.xattrs.clone() };
+    let path = SealedPath {
+        path: target.path.clone(),
+        made_parents: target.made_parents.clone(),
+        xattrs: target.xattrs.clone(),
+    };
     let path =
         serde_json::to_vec(&path).map_err(|_| CheckpointError::Corrupt("a path can't be written"))?;
     let context = Context::new("thcode target").field(&store.facts().id).field(id).number(0);

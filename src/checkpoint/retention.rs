@@ -16,13 +16,10 @@ pub struct RetentionConfig {
     subsequent_rounds: u32,
 }
 
-impl Default for RetentionConfig {
-    fn default() -> Self {
-        Self { subsequent_rounds: DEFAULT_ROUNDS }
-    }
-}
-
 impl RetentionConfig {
+    /// What holds if the policy does not say.
+    pub const DEFAULT: Self = Self { subsequent_rounds: DEFAULT_ROUNDS };
+
     /// A window of so many rounds.
     pub fn new(rounds: u32) -> Result<Self, RetentionError> {
         if (FEWEST_ROUNDS..=MOST_ROUNDS).contains(&rounds) {
@@ -71,7 +68,7 @@ mod tests {
     fn the_window_is_from_1_to_100_and_its_end_is_exclusive() {
         assert_eq!(RetentionConfig::new(0), Err(RetentionError(0)));
         assert_eq!(RetentionConfig::new(101), Err(RetentionError(101)));
-        let five = RetentionConfig::default();
+        let five = RetentionConfig::DEFAULT;
         assert_eq!(five.rounds(), 5);
         assert_eq!(five.evaluate(3, 7), RetentionState::Retained);
         assert_eq!(five.evaluate(3, 8), RetentionState::EligibleForEviction);

@@ -8,7 +8,7 @@ use super::{
     chain::{Row, Rows as _, verify},
 };
 use crate::{
-    host::Host,
+    host::{CrashPoint, Host},
     id::{AuthorizationId, EventId, OperationId},
     store::{Durability, Head, Store, StoreError, Tx},
 };
@@ -122,6 +122,7 @@ impl Log {
             stage.push(event(Payload::EffectDispatchCommitted { inflight: inflight.digest() }));
             Ok(())
         })?;
+        host.crash_point(CrashPoint::Dispatched);
         store.anchor(self.head)?;
         Ok(DispatchCommitted { operation_id })
     }
@@ -133,16 +134,17 @@ impl Log {
         host: &Host,
         store: &Store,
         dispatched: &DispatchCommitted,
-        about: &Event,
-        terminal: Payload,
+        terminal: &Event,
         keep_inflight: bool,
+        beside: impl FnOnce(&Tx<'_>) -> Result<(), StoreError>,
     ) -> Result<(), JournalError> {
         let operation_id = dispatched.operation_id;
         self.write(host, store, Durability::Normal, |tx, stage| {
             if !keep_inflight {
                 Inflight::delete(tx, operation_id)?;
             }
-            stage.push(Event { payload: terminal, operation_id: Some(operation_id), ..about.clone() });
+            beside(tx)?;
+            stage.push(Event { operation_id: Some(operation_id), ..terminal.clone() });
             Ok(())
         })
     }

@@ -1,3 +1,32 @@
-//! The only writer of user files.
+//! The only writer of user files: plan, look, seal, journal, then write; in that order, by handle.
+//!
+//! Nothing here decides whether a change is allowed. A change that is refused leaves not one byte
+//! different; one that can't be proven is said to be unknown, never to be a success.
 
 pub mod edit;
+mod native;
+mod pipeline;
+mod preflight;
+mod publish;
+
+#[cfg(test)]
+mod tests;
+
+pub use pipeline::{About, Applied, Change, Coverage, Ended, Limits, Protection, Vault, mutate};
+pub use preflight::{MOST_EDITED_BYTES, Refusal};
+
+use crate::{checkpoint::CheckpointError, journal::JournalError, store::StoreError};
+
+/// A failure of the machinery itself, not of the change: the run can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum MutationError {
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal refused.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The checkpoint couldn't be made.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}

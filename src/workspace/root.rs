@@ -92,6 +92,16 @@ impl Root {
         self.fd.as_fd()
     }
 
+    /// The id of the file system that the root lies on; 0 where the system doesn't tell.
+    pub fn file_system_id(&self) -> u64 {
+        rustix::fs::fstatvfs(&self.fd).map_or(0, |found| found.f_fsid)
+    }
+
+    /// The root's inode; 0 where the system doesn't tell.
+    pub fn inode(&self) -> u64 {
+        fstat(&self.fd).map_or(0, |found| found.st_ino)
+    }
+
     /// The handle.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -1,0 +1,246 @@
+//! Making the effect, and proving it: what came out is compared with what was sealed, and what
+//! stands is read again. A foreign save is put back, or left and named; never swept.
+
+use rustix::io::Errno;
+
+use super::{
+    native::{self, Enforcement, TempError},
+    preflight::{Parent, Refusal},
+};
+use crate::{
+    checkpoint::{FileMeta, Xattr},
+    host::{CrashPoint, Host},
+    id::Digest,
+    journal::DispatchCommitted,
+    workspace::Root,
+};
+
+/// What was found after the attempt.
+pub(super) enum Published {
+    /// What was to stand there stands there.
+    Seen(Enforcement),
+    /// Nothing changed. `left` says whether our own temporary file couldn't be removed.
+    Unchanged { refusal: Refusal, left: bool },
+    /// It can't be told, or somebody's save lies under our temporary name.
+    Unproven(Refusal),
+}
+
+/// What is to be written.
+pub(super) struct Plan<'a> {
+    pub(super) path: &'a str,
+    pub(super) temp: &'a str,
+    pub(super) bytes: &'a [u8],
+    /// Metadata to keep, for an edit.
+    pub(super) like: Option<(&'a FileMeta, &'a [Xattr])>,
+    /// The permission bits of a new file.
+    pub(super) new_mode: u32,
+    pub(super) before: Option<Digest>,
+    pub(super) after: Option<Digest>,
+}
+
+/// Makes or changes a file.
+pub(super) fn write(
+    host: &Host,
+    root: &Root,
+    proof: &DispatchCommitted,
+    parent: &mut Parent,
+    plan: &Plan<'_>,
+) -> Published {
+    let made = parent.missing.clone();
+    if let Err(errno) = native::make_parents(proof, parent) {
+        return Published::Unchanged { refusal: failed(plan.path, errno), left: false };
+    }
+    host.crash_point(CrashPoint::ParentsMade);
+    let published = write_in(host, proof, parent, plan);
+    if let (Published::Unchanged { .. }, false) = (&published, made.is_empty()) {
+        native::unmake_parents(proof, root, plan.path, made.len());
+    }
+    published
+}
+
+fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan<'_>) -> Published {
+    let give_up = |refusal| {
+        let left = !matches!(native::remove(proof, parent, plan.temp), Ok(()) | Err(Errno::NOENT));
+        Published::Unchanged { refusal, left }
+    };
+    let file = match native::write_temp(proof, parent, plan.temp, plan.bytes, plan.like, plan.new_mode) {
+        Ok(file) => file,
+        Err(TempError::Io(errno)) => return give_up(failed(plan.path, errno)),
+        Err(TempError::Metadata(errno)) => {
+            let error = std::io::Error::from(errno);
+            let message = format!("{}: its mode, owner or attributes can't be kept: {error}", plan.path);
+            return give_up(Refusal::new("metadata-not-preservable", message));
+        }
+    };
+    host.crash_point(CrashPoint::TempWritten);
+    // A sync that failed once says nothing the second time: this file is given up.
+    if let Err(errno) = native::sync_file(proof, &file) {
+        return give_up(failed(plan.path, errno));
+    }
+    drop(file);
+    host.crash_point(CrashPoint::TempSynced);
+    let enforcement = match plan.before {
+        None => match native::publish_new(proof, parent, plan.temp) {
+            Ok(enforcement) => enforcement,
+            Err(Errno::EXIST) => {
+                let message =
+                    format!("something came to stand at {} meanwhile; it was left alone", plan.path);
+                return give_up(Refusal::new("already-exists", message));
+            }
+            Err(errno) => return give_up(failed(plan.path, errno)),
+        },
+        Some(before) => match exchanged(host, proof, parent, plan, before) {
+            Ok(enforcement) => enforcement,
+            Err(Exchange::GiveUp(refusal)) => return give_up(refusal),
+            Err(Exchange::Unproven(refusal)) => return Published::Unproven(refusal),
+        },
+    };
+    host.crash_point(CrashPoint::Removed);
+    proven(host, proof, parent, plan.path, plan.after, enforcement)
+}
+
+/// Why an exchange isn't a success.
+enum Exchange {
+    /// Nothing changed; the temporary file is ours.
+    GiveUp(Refusal),
+    /// It can't be told, or the temporary file isn't ours.
+    Unproven(Refusal),
+}
+
+fn exchanged(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    plan: &Plan<'_>,
+    before: Digest,
+) -> Result<Enforcement, Exchange> {
+    let stale = || {
+        let message = format!(
+            "{} was changed by somebody else meanwhile; their content was left alone",
+            plan.path
+        );
+        Refusal::new("stale-read", message)
+    };
+    match native::exchange(proof, parent, plan.temp) {
+        Ok(()) => {}
+        Err(errno) if native::is_unsupported(errno) => {
+            return match native::seen(parent, &parent.leaf) {
+                Ok(Some((_, now))) if now == before => {
+                    native::replace(proof, parent, plan.temp)
+                        .map_err(|errno| Exchange::GiveUp(failed(plan.path, errno)))?;
+                    host.crash_point(CrashPoint::Published);
+                    Ok(Enforcement::BestEffort)
+                }
+                Ok(_) => Err(Exchange::GiveUp(stale())),
+                Err(errno) => Err(Exchange::GiveUp(failed(plan.path, errno))),
+            };
+        }
+        Err(errno) => return Err(Exchange::GiveUp(failed(plan.path, errno))),
+    }
+    host.crash_point(CrashPoint::Published);
+    let came_out = native::seen(parent, plan.temp).ok().flatten().map(|(_, digest)| digest);
+    if came_out == Some(before) {
+        return match native::remove(proof, parent, plan.temp) {
+            Ok(()) => Ok(Enforcement::Atomic),
+            Err(errno) => {
+                let message = format!(
+                    "{}: the old content is left as {}: {}",
+                    plan.path,
+                    plan.temp,
+                    std::io::Error::from(errno)
+                );
+                Err(Exchange::Unproven(Refusal::new("old-content-left", message)))
+            }
+        };
+    }
+    // Somebody saved between our reading and the exchange: their file goes back where it was.
+    let left = |what: &str| {
+        let message = format!("{}: {what}; it lies beside it as {}", plan.path, plan.temp);
+        Exchange::Unproven(Refusal::new("displaced", message))
+    };
+    native::exchange(proof, parent, plan.temp).map_err(|_| left("somebody's save was displaced"))?;
+    match native::seen(parent, plan.temp) {
+        Ok(Some((_, ours))) if Some(ours) == plan.after => Err(Exchange::GiveUp(stale())),
+        _ => Err(left("two saves crossed")),
+    }
+}
+
+/// Removes a file.
+pub(super) fn remove(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    path: &str,
+    quarantine: &str,
+    before: Option<Digest>,
+) -> Published {
+    host.crash_point(CrashPoint::ParentsMade);
+    host.crash_point(CrashPoint::TempWritten);
+    host.crash_point(CrashPoint::TempSynced);
+    let enforcement = match native::set_aside(proof, parent, quarantine) {
+        Ok(enforcement) => enforcement,
+        Err(errno) => return Published::Unchanged { refusal: failed(path, errno), left: false },
+    };
+    host.crash_point(CrashPoint::Published);
+    let came_out = native::seen(parent, quarantine).ok().flatten().map(|(_, digest)| digest);
+    if came_out != before {
+        let message =
+            format!("{path} was changed by somebody else meanwhile; their content was left alone");
+        return match native::put_back(proof, parent, quarantine) {
+            Ok(()) => Published::Unchanged { refusal: Refusal::new("stale-read", message), left: false },
+            Err(_) => {
+                let message =
+                    format!("{path}: somebody's save was displaced; it lies beside it as {quarantine}");
+                Published::Unproven(Refusal::new("displaced", message))
+            }
+        };
+    }
+    if let Err(errno) = native::remove(proof, parent, quarantine) {
+        let message = format!("{path}: it is left as {quarantine}: {}", std::io::Error::from(errno));
+        return Published::Unproven(Refusal::new("old-content-left", message));
+    }
+    host.crash_point(CrashPoint::Removed);
+    proven(host, proof, parent, path, None, enforcement)
+}
+
+/// Syncs the directory and reads again what stands there.
+fn proven(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    path: &str,
+    after: Option<Digest>,
+    enforcement: Enforcement,
+) -> Published {
+    if let Err(errno) = native::sync_dir(proof, parent) {
+        let message = format!(
+            "{path}: the change is there and can't be made durable: {}",
+            std::io::Error::from(errno)
+        );
+        return Published::Unproven(Refusal::new("sync-failed", message));
+    }
+    host.crash_point(CrashPoint::DirSynced);
+    match native::seen(parent, &parent.leaf) {
+        Ok(now) if now.map(|(_, digest)| digest) == after => Published::Seen(enforcement),
+        _ => {
+            let message = format!("{path} was written, and something else stands there now");
+            Published::Unproven(Refusal::new("verify-mismatch", message))
+        }
+    }
+}
+
+/// An error of the system after the dispatch, with nothing changed.
+fn failed(path: &str, errno: Errno) -> Refusal {
+    let cause = match errno {
+        Errno::NOSPC => "no-space",
+        Errno::DQUOT => "quota-exceeded",
+        Errno::FBIG => "too-large",
+        Errno::ROFS => "read-only-file-system",
+        Errno::ACCESS | Errno::PERM => "permission-denied",
+        Errno::BUSY => "target-busy",
+        Errno::XDEV => "crosses-mount",
+        Errno::MFILE | Errno::NFILE => "too-many-open-files",
+        _ => "io-error",
+    };
+    Refusal::new(cause, format!("{path}: {}", std::io::Error::from(errno)))
+}
