@@ -34,6 +34,12 @@ macro_rules! opaque_id {
                 self.0.as_bytes()
             }
 
+            /// The hex digits of its random part, of which a person may type a unique beginning:
+            /// what comes before tells the time, and is alike in ids of one day.
+            pub fn random_part(&self) -> String {
+                self.0.as_simple().to_string().chars().skip(13).collect()
+            }
+
             /// Reads one from a row.
             pub fn from_bytes(bytes: &[u8]) -> Result<Self, ParseIdError> {
                 let bad = |_| ParseIdError { what: stringify!($name) };

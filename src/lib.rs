@@ -24,6 +24,8 @@ pub mod workspace;
 
 pub mod journal;
 
+pub mod session;
+
 pub mod checkpoint;
 
 pub mod mutation;

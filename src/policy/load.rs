@@ -307,8 +307,14 @@ fn settings(files: &[Loaded]) -> Settings {
     }
     let default = Settings::default();
     let (above, repo) = (above.as_slice(), repo.as_slice());
-    let iterations = strictest(above, repo, u32::MAX, |stated| stated.iterations);
-    let stated = above.iter().chain(repo).any(|stated| stated.iterations.is_some());
+    /// As `strictest`, for a setting that holds only if somebody states it.
+    fn stated<T: Ord + Copy>(
+        above: &[Stated],
+        repo: &[Stated],
+        of: impl Fn(&Stated) -> Option<T>,
+    ) -> Option<T> {
+        above.iter().chain(repo).filter_map(of).min()
+    }
     Settings {
         mode: strictest(above, repo, default.mode, |stated| stated.mode),
         profile: strictest(above, repo, default.profile, |stated| stated.profile),
@@ -318,7 +324,13 @@ fn settings(files: &[Loaded]) -> Settings {
         on_denial: strictest(above, repo, default.on_denial, |stated| stated.on_denial),
         arg_bytes: strictest(above, repo, default.arg_bytes, |stated| stated.arg_bytes),
         json_depth: strictest(above, repo, default.json_depth, |stated| stated.json_depth),
-        iterations: stated.then_some(iterations),
+        iterations: stated(above, repo, |stated| stated.iterations),
+        files_changed: stated(above, repo, |stated| stated.files_changed),
+        bytes_written: stated(above, repo, |stated| stated.bytes_written),
+        // The longer window keeps more, so it is the stricter.
+        retention_rounds: stated(above, repo, |stated| stated.retention_rounds).map(|rounds| rounds.0),
+        checkpoint_cap: stated(above, repo, |stated| stated.checkpoint_cap),
+        store_cap: stated(above, repo, |stated| stated.store_cap),
     }
 }
 

@@ -86,6 +86,16 @@ pub struct Settings {
     pub json_depth: u64,
     /// The most model calls of a turn, where the policy says.
     pub iterations: Option<u32>,
+    /// The most files that a turn may change, where the policy says.
+    pub files_changed: Option<u32>,
+    /// The most bytes that a turn may write, where the policy says.
+    pub bytes_written: Option<u64>,
+    /// The prompt rounds that a checkpoint is kept, where the policy says.
+    pub retention_rounds: Option<u32>,
+    /// A lower cap of one checkpoint. Bytes.
+    pub checkpoint_cap: Option<u64>,
+    /// A lower cap of the store. Bytes.
+    pub store_cap: Option<u64>,
 }
 
 impl Default for Settings {
@@ -100,6 +110,11 @@ impl Default for Settings {
             arg_bytes: 20 * 1024 * 1024,
             json_depth: 32,
             iterations: None,
+            files_changed: None,
+            bytes_written: None,
+            retention_rounds: None,
+            checkpoint_cap: None,
+            store_cap: None,
         }
     }
 }

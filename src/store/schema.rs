@@ -102,12 +102,14 @@ CREATE TABLE session (
   session_id BLOB PRIMARY KEY,
   created_at INTEGER NOT NULL,
   forked_from BLOB,
-  rounds     INTEGER NOT NULL DEFAULT 0
+  rounds     INTEGER NOT NULL DEFAULT 0,
+  messages   INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE turn (
   turn_id      BLOB PRIMARY KEY,
   session_id   BLOB NOT NULL REFERENCES session,
+  number       INTEGER NOT NULL UNIQUE,
   prompt_round INTEGER NOT NULL,
   started_at   INTEGER NOT NULL,
   ended_at     INTEGER,

@@ -12,10 +12,12 @@ pub mod registry;
 pub mod resolve;
 mod search_text;
 pub mod shape;
+pub mod write_files;
 
 pub use args::{ArgumentLimits, BadArguments};
 pub use registry::{Action, Reading, Tool};
 pub use resolve::{Resolved, resolve};
+pub use write_files::Writing;
 
 use std::sync::{Arc, atomic::AtomicBool};
 

@@ -14,6 +14,7 @@ use super::{
     read_file::{self, ReadFile},
     resolve::Resolved,
     search_text::{self, SearchText},
+    write_files::{CreateFile, DeleteFile, EditFile, Writing},
 };
 
 /// A tool that can be offered and run.
@@ -25,6 +26,12 @@ pub enum Tool {
     ReadFile,
     /// Tells lines that match.
     SearchText,
+    /// Makes a file.
+    CreateFile,
+    /// Changes a file.
+    EditFile,
+    /// Removes a file.
+    DeleteFile,
     /// Ends the turn.
     Finish,
 }
@@ -34,6 +41,8 @@ pub enum Tool {
 pub enum Action {
     /// Reads the tree; judged, then run.
     Read(Reading),
+    /// Changes the tree; judged, sealed, journaled, then done.
+    Write(Writing),
     /// Ends the turn; touches nothing.
     Finish(Finish),
 }
@@ -51,7 +60,15 @@ pub enum Reading {
 
 impl Tool {
     /// Every tool, in the order in which they are offered.
-    pub const ALL: [Self; 4] = [Self::ListFiles, Self::ReadFile, Self::SearchText, Self::Finish];
+    pub const ALL: [Self; 7] = [
+        Self::ListFiles,
+        Self::ReadFile,
+        Self::SearchText,
+        Self::CreateFile,
+        Self::EditFile,
+        Self::DeleteFile,
+        Self::Finish,
+    ];
 
     /// The tool of that name, by exact bytes.
     pub fn named(name: &str) -> Option<Self> {
@@ -64,6 +81,9 @@ impl Tool {
             Self::ListFiles => "list_files",
             Self::ReadFile => "read_file",
             Self::SearchText => "search_text",
+            Self::CreateFile => "create_file",
+            Self::EditFile => "edit_file",
+            Self::DeleteFile => "delete_file",
             Self::Finish => finish::NAME,
         }
     }
@@ -83,10 +103,29 @@ impl Tool {
                 "Search the text files of the workspace for a regular expression (or literal text), \
                  line by line. At most 200 matching lines a call."
             }
+            Self::CreateFile => {
+                "Create a file of the workspace with exactly this content. Fails if anything is there."
+            }
+            Self::EditFile => {
+                "Replace text in a file of the workspace. oldText must be there exactly (white space too) \
+                 and once, unless expectedCount says otherwise; several edits apply together or not at \
+                 all. In a file whose lines all end in CRLF, LF in your text stands for CRLF."
+            }
+            Self::DeleteFile => {
+                "DESTRUCTIVE: remove a file of the workspace. Directories can't be removed."
+            }
             Self::Finish => {
                 "End the turn. Call it once, alone, when the task is done or can't be done, with a \
                  summary for the person who reads the result. Nobody can answer questions."
             }
+        }
+    }
+
+    /// Whether it may change something, so that plan mode neither offers nor runs it.
+    pub fn mutating(self) -> bool {
+        match self {
+            Self::ListFiles | Self::ReadFile | Self::SearchText | Self::Finish => false,
+            Self::CreateFile | Self::EditFile | Self::DeleteFile => true,
         }
     }
 
@@ -96,6 +135,9 @@ impl Tool {
             Self::ListFiles => schema_of::<ListFiles>(),
             Self::ReadFile => schema_of::<ReadFile>(),
             Self::SearchText => schema_of::<SearchText>(),
+            Self::CreateFile => schema_of::<CreateFile>(),
+            Self::EditFile => schema_of::<EditFile>(),
+            Self::DeleteFile => schema_of::<DeleteFile>(),
             Self::Finish => schema_of::<Finish>(),
         }
     }
@@ -106,6 +148,9 @@ impl Tool {
             Self::ListFiles => Action::Read(Reading::ListFiles(typed(self, arguments)?)),
             Self::ReadFile => Action::Read(Reading::ReadFile(typed(self, arguments)?)),
             Self::SearchText => Action::Read(Reading::SearchText(typed(self, arguments)?)),
+            Self::CreateFile => Action::Write(Writing::Create(typed(self, arguments)?)),
+            Self::EditFile => Action::Write(Writing::edit(typed(self, arguments)?)),
+            Self::DeleteFile => Action::Write(Writing::Delete(typed(self, arguments)?)),
             Self::Finish => Action::Finish(typed(self, arguments)?),
         })
     }

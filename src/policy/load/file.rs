@@ -1,6 +1,9 @@
 //! One policy file: its settings, what it extends, and its rules, as far as the file alone tells.
 
-use std::ops::Range;
+use std::{
+    cmp::Reverse,
+    ops::{Range, RangeInclusive},
+};
 
 use toml::de::DeTable;
 
@@ -31,13 +34,13 @@ const FILE: Keys = Keys {
         "limits",
         "vars",
         "budget",
+        "checkpoint",
         "protected",
         "on_denial",
         "rule",
     ],
     later: &[
         "ceiling",
-        "checkpoint",
         "commands",
         "floor_exception",
         "on_interrupted",
@@ -50,12 +53,22 @@ const ENGINE: Keys =
     Keys { of: "`[engine]`", known: &["default", "ask_means", "unresolved", "case_fold"], later: &[] };
 const LIMITS: Keys =
     Keys { of: "`[limits]`", known: &["arg_bytes", "json_depth"], later: &["commands", "shell_depth"] };
-const BUDGET: Keys = Keys { of: "`[budget]`", known: &["iterations"], later: &[] };
+const BUDGET: Keys =
+    Keys { of: "`[budget]`", known: &["iterations", "files_changed", "bytes_written"], later: &[] };
+const CHECKPOINT: Keys = Keys {
+    of: "`[checkpoint]`",
+    known: &["retention_rounds", "per_checkpoint_cap_bytes", "store_cap_bytes"],
+    later: &["allow_unprotected", "hardlinks"],
+};
 
 /// The most bytes of arguments that a policy may allow.
 const MOST_ARG_BYTES: u64 = 100 * 1024 * 1024;
 /// The deepest nesting of arguments that a policy may allow.
 const DEEPEST_JSON: u64 = 127;
+
+/// The built-in caps of what is kept, which a policy may only lower. Bytes.
+const MOST_CHECKPOINT_BYTES: u64 = 104_857_600;
+const MOST_STORE_BYTES: u64 = 524_288_000;
 
 /// A file, read.
 #[derive(Debug, Default)]
@@ -81,6 +94,11 @@ pub(super) struct Stated {
     pub(super) arg_bytes: Option<u64>,
     pub(super) json_depth: Option<u64>,
     pub(super) iterations: Option<u32>,
+    pub(super) files_changed: Option<u32>,
+    pub(super) bytes_written: Option<u64>,
+    pub(super) retention_rounds: Option<Reverse<u32>>,
+    pub(super) checkpoint_cap: Option<u64>,
+    pub(super) store_cap: Option<u64>,
 }
 
 /// Walks a document.
@@ -162,7 +180,15 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
     ];
     let engine = |key: &str| engine.and_then(|table| table.get(key));
     let limits = |key: &str| limits.and_then(|table| table.get(key));
-    let iterations = budget.and_then(|table| table.get("iterations"));
+    let checkpoint = subtable(page, document, &CHECKPOINT, "checkpoint");
+    let small = |page: &mut Page, table: Option<&DeTable<'_>>, key: &str, range: RangeInclusive<u64>| {
+        let value = table.and_then(|table| table.get(key))?;
+        number(page, key, value, range).and_then(|number| u32::try_from(number).ok())
+    };
+    let large = |page: &mut Page, table: Option<&DeTable<'_>>, key: &str, most: u64| {
+        number(page, key, table.and_then(|table| table.get(key))?, 0..=most)
+    };
+    let any = 1..=u64::from(u32::MAX);
     Stated {
         mode: document.get("mode").and_then(|value| word(page, "mode", value, &modes)),
         profile: document.get("profile").and_then(|value| word(page, "profile", value, &profiles)),
@@ -176,9 +202,12 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
             .and_then(|value| number(page, "arg_bytes", value, 1..=MOST_ARG_BYTES)),
         json_depth: limits("json_depth")
             .and_then(|value| number(page, "json_depth", value, 1..=DEEPEST_JSON)),
-        iterations: iterations
-            .and_then(|value| number(page, "iterations", value, 1..=u64::from(u32::MAX)))
-            .and_then(|number| u32::try_from(number).ok()),
+        iterations: small(page, budget, "iterations", any.clone()),
+        files_changed: small(page, budget, "files_changed", any),
+        bytes_written: large(page, budget, "bytes_written", u64::MAX >> 1),
+        retention_rounds: small(page, checkpoint, "retention_rounds", 1..=100).map(Reverse),
+        checkpoint_cap: large(page, checkpoint, "per_checkpoint_cap_bytes", MOST_CHECKPOINT_BYTES),
+        store_cap: large(page, checkpoint, "store_cap_bytes", MOST_STORE_BYTES),
     }
 }
 

@@ -279,6 +279,12 @@ fn what_is_right_loads() {
         more = "lib/**"
         [budget]
         iterations = 7
+        files_changed = 20
+        bytes_written = 5_000_000
+        [checkpoint]
+        retention_rounds = 9
+        per_checkpoint_cap_bytes = 1_000_000
+        store_cap_bytes = 2_000_000
         [[rule]]
         id = "a"
         effect = "allow"
@@ -309,11 +315,16 @@ fn what_is_right_loads() {
         arg_bytes: 20_971_520,
         json_depth: 16,
         iterations: Some(7),
+        files_changed: Some(20),
+        bytes_written: Some(5_000_000),
+        retention_rounds: Some(9),
+        checkpoint_cap: Some(1_000_000),
+        store_cap: Some(2_000_000),
     };
     assert_eq!(*set.settings(), settings);
     assert_eq!(set.examples(), 5);
     let places: Vec<_> = set.rules().iter().map(|rule| (rule.at.id.as_str(), rule.at.line)).collect();
-    assert_eq!(places, [("a", 25), ("b", 35)]);
+    assert_eq!(places, [("a", 31), ("b", 41)]);
 }
 
 #[test]
