@@ -101,6 +101,11 @@ impl Host {
         std::env::var_os(name).filter(|value| !value.is_empty())
     }
 
+    /// Whether a variable is set, but empty: it counts as unset, which a caller may want to be told.
+    pub fn is_set_but_empty(&self, name: &str) -> bool {
+        std::env::var_os(name).is_some_and(|value| value.is_empty())
+    }
+
     /// As [`Host::var`], where it is UTF-8.
     pub fn text_var(&self, name: &str) -> Option<String> {
         self.var(name)?.into_string().ok()

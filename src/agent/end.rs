@@ -1,6 +1,6 @@
 //! How a turn's loop ends: each way out with its stop reason, its text and its failure.
 
-use super::context::Overflow;
+use super::{context::Overflow, keeper::KeepError};
 use crate::{
     contract::{CauseCode, Failure, turn::StopReason},
     provider::message::{ProviderError, ProviderErrorKind},
@@ -23,6 +23,21 @@ impl End {
     pub(super) fn failed(stop_reason: StopReason, failure: Failure) -> Self {
         Self { stop_reason, text: failure.message.clone(), failure: Some(failure) }
     }
+}
+
+/// What has to be kept can't be kept any more: nothing more is done.
+pub(super) fn unkept(error: &KeepError) -> End {
+    let message = format!("what has to be kept of this run can't be kept: {error}");
+    let failure = Failure::new(CauseCode::StoreUnavailable, message)
+        .action("`thcode doctor` and `thcode store stats` look at the state directory");
+    End::failed(StopReason::StoreUnavailable, failure)
+}
+
+/// The turn may not write more.
+pub(super) fn over_write_set(message: String) -> End {
+    let failure = Failure::new(CauseCode::WriteSetLimit, message)
+        .action("raise --max-files-changed or --max-bytes-written, or [budget] in the policy");
+    End::failed(StopReason::WriteSetLimit, failure)
 }
 
 pub(super) fn cancelled(signal: &'static str) -> End {

@@ -1,19 +1,26 @@
 //! The gate: shape, resolve, decide, and only then act. The sole caller of `decide` for calls and
 //! of tools; nothing may pass it by.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool};
+
+use super::keeper::{KeepError, Keeper};
 
 use crate::{
     contract::turn::{DecidedBy, Decision as ToldDecision, DecisionOutcome},
+    host::CrashPoint,
+    id::OperationId,
+    journal::Payload,
+    mutation::{Applied, Ended},
     policy::{
         decide::decide,
+        matrix::Mode,
         set::PolicySet,
         verdict::{Because, Decision, Verdict},
     },
     provider::message::{Call, ToolSpec},
     tool::{
-        self, Action, ArgumentLimits, BadArguments, Reading, Resolved, Tool, ToolContext, ToolError,
-        finish::Finish,
+        self, Action, ArgumentLimits, BadArguments, Done, Reading, Resolved, Tool, ToolContext,
+        ToolError, Writing, finish::Finish, write_files,
     },
     workspace::Root,
 };
@@ -30,29 +37,44 @@ pub(super) enum Judged {
     Malformed(BadArguments),
 }
 
-/// A reading that was allowed, bound to what it was allowed for.
+/// What was allowed, bound to what it was allowed for.
 pub(super) struct Work {
-    reading: Reading,
+    pub(super) doing: Doing,
     pub(super) resolved: Resolved,
+}
+
+/// What is to be done.
+pub(super) enum Doing {
+    /// Reading: touches nothing.
+    Read(Reading),
+    /// Writing: only through the keeper.
+    Write(Writing),
 }
 
 /// What the gate holds for the length of a turn.
 pub(super) struct Gate {
     policy: Arc<PolicySet>,
     context: ToolContext,
+    keeper: Option<Arc<Mutex<Keeper>>>,
 }
 
 impl Gate {
-    pub(super) fn new(policy: Arc<PolicySet>, root: Arc<Root>, stop: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        policy: Arc<PolicySet>,
+        root: Arc<Root>,
+        stop: Arc<AtomicBool>,
+        keeper: Option<Arc<Mutex<Keeper>>>,
+    ) -> Self {
         let judging = Arc::clone(&policy);
         let judge = Arc::new(move |call: &_| decide(&judging, call).allows());
-        Self { policy, context: ToolContext { root, judge, stop } }
+        Self { policy, context: ToolContext { root, judge, stop }, keeper }
     }
 
     /// The tools that the model may propose: those that the policy doesn't deny for every input.
     pub(super) fn offered(&self) -> Vec<ToolSpec> {
         Tool::ALL
             .into_iter()
+            .filter(|tool| !tool.mutating() || self.policy.settings().mode == Mode::Build)
             .filter(|tool| *tool == Tool::Finish || !self.policy.denies_every_call(tool.name()))
             .map(|tool| ToolSpec {
                 name: tool.name().to_owned(),
@@ -72,30 +94,122 @@ impl Gate {
             BadArguments::form(format!("there is no tool {:?}; the tools are {known}", call.name))
         })?;
         let arguments = tool::args::read(&call.arguments, argument_limits(&self.policy))?;
-        let reading = match tool.action(arguments.clone())? {
+        let doing = match tool.action(arguments.clone())? {
             Action::Finish(finish) => return Ok(Judged::Finish(finish)),
-            Action::Read(reading) => reading,
+            Action::Read(reading) => Doing::Read(reading),
+            Action::Write(writing) => Doing::Write(writing),
         };
         let resolved = tool::resolve(&self.context.root, tool.name(), &arguments)?;
         let verdict = decide(&self.policy, &resolved.call);
         Ok(if verdict.allows() {
-            Judged::Allowed { work: Work { reading, resolved }, verdict }
+            Judged::Allowed { work: Work { doing, resolved }, verdict }
         } else {
             Judged::Refused { resolved, verdict }
         })
     }
 
+    /// Whether a call of this name is refused by the work mode alone.
+    pub(super) fn refuses_by_mode(&self, tool: &str) -> bool {
+        self.policy.settings().mode == Mode::Plan && Tool::named(tool).is_some_and(Tool::mutating)
+    }
+
     /// Does what was allowed, off the loop's thread, so that a signal is seen meanwhile.
-    pub(super) async fn run(&self, work: Work) -> Result<String, ToolError> {
-        let context = self.context.clone();
-        let done = tokio::task::spawn_blocking(move || work.reading.run(&work.resolved, &context)).await;
-        match done {
+    pub(super) async fn run(
+        &self,
+        operation: OperationId,
+        work: Work,
+        judged: Vec<Payload>,
+    ) -> Result<Ran, KeepError> {
+        let (context, keeper) = (self.context.clone(), self.keeper.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let keeper = keeper.as_ref().and_then(|keeper| keeper.lock().ok());
+            act(work, &context, keeper, operation, judged)
+        });
+        match done.await {
             Ok(result) => result,
             Err(broken) => match broken.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ToolError::Stopped),
+                Err(_) => Ok(Ran::Failed { message: ToolError::Stopped.to_string() }),
             },
         }
+    }
+}
+
+/// What came of something that was allowed.
+pub(super) enum Ran {
+    /// It told something.
+    Told(String),
+    /// It changed a file.
+    Changed { path: String, applied: Applied, told: String },
+    /// It ran and failed; nothing changed.
+    Failed { message: String },
+    /// The turn may not write this as well.
+    OverWriteSet { message: String },
+    /// It can't be proven.
+    Unknown { path: String, message: String },
+}
+
+/// A keeper that is held.
+type Held<'k> = Option<MutexGuard<'k, Keeper>>;
+
+fn act(
+    work: Work,
+    context: &ToolContext,
+    keeper: Held<'_>,
+    operation: OperationId,
+    judged: Vec<Payload>,
+) -> Result<Ran, KeepError> {
+    match work.doing {
+        Doing::Read(reading) => {
+            let result = reading.run(&work.resolved, context);
+            let Some(mut keeper) = keeper else { return Ok(read_ended(result)) };
+            let end = match &result {
+                Ok(_) => Payload::OperationSucceeded {},
+                Err(_) => Payload::OperationFailed { cause: "tool-failed".to_owned() },
+            };
+            if let (Ok(done), Some(path)) = (&result, work.resolved.inside())
+                && let Some(digest) = done.digest
+            {
+                keeper.saw(path, digest);
+            }
+            keeper.note(operation, judged.into_iter().chain([end]).collect())?;
+            Ok(read_ended(result))
+        }
+        Doing::Write(writing) => {
+            let (Some(mut keeper), Some(path)) = (keeper, work.resolved.inside()) else {
+                return Ok(Ran::Failed {
+                    message: "nothing can be kept, so nothing is changed".to_owned(),
+                });
+            };
+            keeper.note(operation, judged)?;
+            keeper.crash_point(CrashPoint::Proposed);
+            if let Some(message) = keeper.over_write_set(path, &writing) {
+                keeper.note(
+                    operation,
+                    vec![Payload::OperationBlocked { cause: "write-set-limit".to_owned() }],
+                )?;
+                return Ok(Ran::OverWriteSet { message });
+            }
+            Ok(match keeper.change(operation, path, &writing)? {
+                Ended::Applied(applied) => {
+                    let told = write_files::told(path, &applied);
+                    Ran::Changed { path: path.to_owned(), applied, told }
+                }
+                Ended::Refused(refusal) | Ended::Failed(refusal) => {
+                    Ran::Failed { message: format!("{} [{}]", refusal.message, refusal.cause) }
+                }
+                Ended::Unknown(refusal) => {
+                    Ran::Unknown { path: path.to_owned(), message: refusal.message }
+                }
+            })
+        }
+    }
+}
+
+fn read_ended(result: Result<Done, ToolError>) -> Ran {
+    match result {
+        Ok(done) => Ran::Told(done.text),
+        Err(error) => Ran::Failed { message: error.to_string() },
     }
 }
 

@@ -3,11 +3,14 @@
 //! The gate is the sole place where a call is decided and a tool is run. Nothing here writes a file
 //! or prints a byte: what happens is told to an observer, what happened stands in the `TurnResult`.
 
+mod act;
 mod context;
 mod end;
 mod gate;
+mod keeper;
 mod record;
 mod turn;
 
 pub use gate::{argument_limits, decision_of};
-pub use turn::{Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn};
+pub use keeper::{KeepError, Keeper, Opened, WriteSet};
+pub use turn::{NotBegun, Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn};

@@ -3,17 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::keeper::WriteSet;
 use crate::{
     contract::{
         ExitClass, Failure, TOOL_VERSION,
         turn::{
-            Allowance, Budget, Decision, Denial, NormalizedMessage, Operation, OperationStatus,
-            PolicyInForce, ProviderInfo, Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult,
-            TurnResultSchema, Usage,
+            Allowance, Budget, Change, ChangeKind, CheckpointMade, Decision, Denial, ExcludedEffect,
+            ExcludedEffects, NormalizedMessage, Operation, OperationStatus, PolicyInForce, ProviderInfo,
+            Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult, TurnResultSchema, Usage,
         },
     },
     host::Host,
     id::{MessageId, OperationId, SessionId, Timestamp, TurnId},
+    mutation::{Applied, Coverage},
     policy::verdict::Verdict,
     provider::message::{Call, TokenUsage},
 };
@@ -31,6 +33,10 @@ pub(super) struct Record {
     events: Vec<TurnEvent>,
     operations: Vec<Operation>,
     denials: Vec<Denial>,
+    changes: BTreeMap<String, Change>,
+    checkpoints: Vec<CheckpointMade>,
+    excluded: ExcludedEffects,
+    unknown: bool,
     /// Which denial a distinct call has, by tool and arguments.
     denied: BTreeMap<(String, String), usize>,
     rules_used: BTreeSet<String>,
@@ -54,19 +60,30 @@ pub(super) struct Ending {
     pub(super) policy: PolicyInForce,
     pub(super) provider: ProviderInfo,
     pub(super) residual_risks: Vec<String>,
+    pub(super) write_set: WriteSet,
+    pub(super) state_dir: Option<String>,
 }
 
 impl Record {
-    pub(super) fn begin(host: &Host, session_id: SessionId, history: Vec<NormalizedMessage>) -> Self {
+    pub(super) fn begin(
+        host: &Host,
+        session_id: SessionId,
+        turn_id: TurnId,
+        history: Vec<NormalizedMessage>,
+    ) -> Self {
         Self {
             session_id,
-            turn_id: TurnId::from_uuid(host.uuid()),
+            turn_id,
             history,
             iterations: 0,
             provider_ms: 0,
             events: Vec::new(),
             operations: Vec::new(),
             denials: Vec::new(),
+            changes: BTreeMap::new(),
+            checkpoints: Vec::new(),
+            excluded: ExcludedEffects::default(),
+            unknown: false,
             denied: BTreeMap::new(),
             rules_used: BTreeSet::new(),
             usage: Usage::default(),
@@ -161,6 +178,55 @@ impl Record {
         1
     }
 
+    /// Records a change that is there: what came of the file over the whole turn.
+    pub(super) fn changed(&mut self, operation: &mut Operation, path: &str, applied: &Applied) {
+        let checkpoint_id = match applied.coverage {
+            Coverage::Checkpoint(id) => Some(id),
+            Coverage::Unprotected => None,
+        };
+        operation.checkpoint_id = checkpoint_id;
+        operation.before = applied.before;
+        operation.after = applied.after;
+        match checkpoint_id {
+            Some(checkpoint_id) => {
+                let (operation_id, path) = (operation.operation_id, path.to_owned());
+                self.checkpoints.push(CheckpointMade { checkpoint_id, operation_id, path });
+            }
+            None => self.excluded.unprotected.push(ExcludedEffect {
+                target: path.to_owned(),
+                reason: "its images are over the cap, and the policy accepts that".to_owned(),
+            }),
+        }
+        let before = self.changes.remove(path);
+        let bytes_before = before.as_ref().map_or(applied.bytes_before, |change| change.bytes_before);
+        let covered = checkpoint_id.is_some() && before.as_ref().is_none_or(|change| change.covered);
+        let kind = match (bytes_before, applied.bytes_after) {
+            (None, Some(_)) => ChangeKind::Created,
+            (Some(_), Some(_)) => ChangeKind::Edited,
+            (Some(_), None) => ChangeKind::Deleted,
+            // Made and removed again: nothing came of it.
+            (None, None) => return,
+        };
+        let bytes_after = applied.bytes_after;
+        let path = path.to_owned();
+        let change =
+            Change { path: path.clone(), kind, bytes_before, bytes_after, checkpoint_id, covered };
+        self.changes.insert(path, change);
+    }
+
+    /// Records that an operation's outcome can't be proven.
+    pub(super) fn unknown(&mut self) {
+        self.unknown = true;
+    }
+
+    pub(super) fn any_unknown(&self) -> bool {
+        self.unknown
+    }
+
+    pub(super) fn any_unprotected(&self) -> bool {
+        !self.excluded.unprotected.is_empty()
+    }
+
     pub(super) fn any_denied(&self) -> bool {
         !self.denials.is_empty()
     }
@@ -179,6 +245,7 @@ impl Record {
 
     pub(super) fn end(self, host: &Host, ending: Ending) -> TurnResult {
         let duration = host.elapsed().as_millis().saturating_sub(self.started_ms);
+        let files_changed = u32::try_from(self.changes.len()).unwrap_or(u32::MAX);
         let policy =
             PolicyInForce { rules_used: self.rules_used.into_iter().collect(), ..ending.policy };
         let mut result = TurnResult {
@@ -191,16 +258,22 @@ impl Record {
             turn_id: self.turn_id,
             prompt_round: ending.prompt_round,
             label: ending.label,
-            status: ending.stop_reason.status(),
+            status: ending.stop_reason.status(!self.changes.is_empty()),
             stop_reason: ending.stop_reason,
             operations: self.operations,
             denials: self.denials,
+            changes: self.changes.into_values().collect(),
+            excluded_effects: self.excluded,
+            checkpoints: self.checkpoints,
             usage: self.usage,
             budget: Budget {
                 iterations: Allowance { used: self.iterations, limit: ending.iteration_limit },
                 max_output_tokens: ending.max_output_tokens,
                 tool_calls: self.tool_calls,
+                files_changed: Allowance { used: files_changed, limit: ending.write_set.files },
+                max_bytes_written: ending.write_set.bytes,
             },
+            state_dir: ending.state_dir,
             policy,
             provider: ending.provider,
             timing: Timing {
@@ -250,5 +323,8 @@ pub(super) fn unjudged(operation_id: OperationId, call: &Call, status: Operation
         target: None,
         decision: None,
         status,
+        checkpoint_id: None,
+        before: None,
+        after: None,
     }
 }

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::{
     contract::{
         Document, ExitClass, Failure, FailureDocument, doctor::DoctorReport,
-        policy_report::PolicyReport, schema_report::SchemaReport, turn::TurnResult,
+        policy_report::PolicyReport, schema_report::SchemaReport, session_report::SessionReport,
+        store_report::StoreReport, turn::TurnResult,
     },
     redact::Redactor,
 };
@@ -22,6 +23,10 @@ pub enum Ended {
     Schema(SchemaReport),
     /// `doctor`.
     Doctor(DoctorReport),
+    /// `store …`.
+    Store(Box<StoreReport>),
+    /// `session …`.
+    Session(Box<SessionReport>),
     /// Every other end.
     Failure(Box<FailureDocument>),
 }
@@ -33,6 +38,8 @@ macro_rules! on_each {
             Ended::Policy($document) => $body,
             Ended::Schema($document) => $body,
             Ended::Doctor($document) => $body,
+            Ended::Store($document) => $body,
+            Ended::Session($document) => $body,
             Ended::Failure($document) => $body,
         }
     };
@@ -50,6 +57,8 @@ impl Ended {
             Self::Policy(document) => name_of(document.as_ref()),
             Self::Schema(document) => name_of(document),
             Self::Doctor(document) => name_of(document),
+            Self::Store(document) => name_of(document.as_ref()),
+            Self::Session(document) => name_of(document.as_ref()),
             Self::Failure(document) => name_of(document.as_ref()),
         }
     }
@@ -85,6 +94,8 @@ impl Ended {
             Self::Policy(_) => Self::Policy(serde_json::from_value(value)?),
             Self::Schema(_) => Self::Schema(serde_json::from_value(value)?),
             Self::Doctor(_) => Self::Doctor(serde_json::from_value(value)?),
+            Self::Store(_) => Self::Store(serde_json::from_value(value)?),
+            Self::Session(_) => Self::Session(serde_json::from_value(value)?),
             Self::Failure(_) => Self::Failure(serde_json::from_value(value)?),
         })
     }

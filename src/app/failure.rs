@@ -136,6 +136,10 @@ impl From<GitError> for Fail {
             GitError::NoRevision { fetch, .. } => {
                 (CauseCode::RevisionMissing, format!("bring it: {fetch}"))
             }
+            GitError::Ambiguous { .. } => (
+                CauseCode::RevisionMissing,
+                "write the full name, such as refs/remotes/origin/main".to_owned(),
+            ),
             GitError::NoFile { rev, .. } => (
                 CauseCode::RevisionMissing,
                 format!("list what is there: git ls-tree -r --name-only {rev}"),

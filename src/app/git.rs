@@ -29,6 +29,14 @@ pub(super) enum GitError {
         /// The command that would bring it.
         fetch: String,
     },
+    /// The name means several things.
+    #[error("the revision {rev} means several things here: {meanings}")]
+    Ambiguous {
+        /// As it was named.
+        rev: String,
+        /// All that it could mean.
+        meanings: String,
+    },
     /// The revision has no such file.
     #[error("the revision {rev} has no file {path}")]
     NoFile {
@@ -73,10 +81,8 @@ pub(super) fn read(
     if rev.is_empty() || rev.starts_with('-') {
         return Err(no_revision());
     }
-    let commit = git
-        .line(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{rev}^{{commit}}")])?
-        .ok_or_else(no_revision)?;
-    let head = git.line(&["rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}"])?;
+    let commit = git.commit(&git.full_name(rev)?)?.ok_or_else(no_revision)?;
+    let head = git.commit("HEAD")?;
     let no_file = || GitError::NoFile { rev: rev.to_owned(), path: path.to_owned() };
     let size = git
         .line(&["cat-file", "-s", &format!("{commit}:{path}")])?
@@ -91,6 +97,11 @@ pub(super) fn read(
 
 /// The fetch that would bring a revision into a shallow or single-branch clone.
 fn fetch_for(rev: &str) -> String {
+    if !rev.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-~^@{}".contains(&byte))
+        || rev.starts_with('-')
+    {
+        return "git fetch origin, and name a revision that it brought".to_owned();
+    }
     let is_hash = rev.len() >= 7 && rev.bytes().all(|byte| byte.is_ascii_hexdigit());
     match rev.split_once('/') {
         _ if is_hash => format!("git fetch --depth=1 origin {rev}"),
@@ -110,6 +121,47 @@ struct Git<'a> {
 }
 
 impl Git<'_> {
+    /// The one thing that a revision's name can mean. Git would guess, and prefer a tag or a branch
+    /// called `origin/main` to the remote's branch; who may push a tag is not who may review.
+    fn full_name(&self, rev: &str) -> Result<String, GitError> {
+        let end = rev.find(['^', '~', '@', ':']).unwrap_or(rev.len());
+        let (name, rest) = rev.split_at_checked(end).unwrap_or((rev, ""));
+        let is_hash = name.len() >= 7 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let fixed =
+            matches!(name, "" | "HEAD" | "FETCH_HEAD" | "ORIG_HEAD") || name.starts_with("refs/");
+        let places: &[&str] = match () {
+            () if fixed => return Ok(rev.to_owned()),
+            () if name.contains('/') => &["refs/remotes/"],
+            () => &["refs/tags/", "refs/heads/", "refs/remotes/"],
+        };
+        let mut meanings = Vec::new();
+        for place in places {
+            let full = format!("{place}{name}");
+            if self.commit(&full)?.is_some() {
+                meanings.push(full);
+            }
+        }
+        if is_hash && self.line(&["cat-file", "-t", name])?.is_some() {
+            meanings.push(name.to_owned());
+        }
+        match meanings.as_slice() {
+            [] => Err(GitError::NoRevision { rev: rev.to_owned(), fetch: fetch_for(rev) }),
+            [one] => Ok(format!("{one}{rest}")),
+            _ => Err(GitError::Ambiguous { rev: rev.to_owned(), meanings: meanings.join(", ") }),
+        }
+    }
+
+    /// The commit that a full name leads to.
+    fn commit(&self, name: &str) -> Result<Option<String>, GitError> {
+        self.line(&[
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            &format!("{name}^{{commit}}"),
+        ])
+    }
+
     /// The first line of what git prints; `None` if git says no.
     fn line(&self, arguments: &[&str]) -> Result<Option<String>, GitError> {
         let output = self.output(arguments)?;
@@ -130,7 +182,15 @@ impl Git<'_> {
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("LC_ALL", "C")
-            .args(["--no-pager", "-c", "safe.directory=*", "-c", "core.fsmonitor=false"])
+            .args([
+                "--no-pager",
+                "-c",
+                "safe.directory=*",
+                "-c",
+                "safe.bareRepository=explicit",
+                "-c",
+                "core.fsmonitor=false",
+            ])
             .args(arguments)
             .current_dir(self.dir)
             .stdin(Stdio::null())

@@ -8,6 +8,8 @@ pub mod explain_exit;
 mod failure;
 mod git;
 mod input;
+pub mod keeping;
+pub mod key;
 pub mod logging;
 mod observe;
 pub mod policy_files;
@@ -16,12 +18,17 @@ pub mod prompt;
 mod providers;
 pub mod run;
 pub mod schema;
+pub mod session_verbs;
+pub mod state;
+mod state_failure;
+pub mod store_verbs;
 
 pub use crate::redact::Redactor;
 pub use ended::{Ended, Finished, finish};
 pub use failure::{Fail, document_invalid, output_error, panicked, usage};
 pub use providers::ProviderOptions;
 pub use run::RunOptions;
+pub use state::StateOptions;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -34,6 +41,8 @@ pub struct Common {
     pub dir: Option<PathBuf>,
     /// Where the JSON document goes besides standard output.
     pub out_file: Option<PathBuf>,
+    /// Where the state is, and its key.
+    pub state: StateOptions,
 }
 
 impl Common {

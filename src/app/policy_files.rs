@@ -2,7 +2,8 @@
 //! was read, never from what it says.
 
 use std::{
-    collections::BTreeSet,
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,6 +30,8 @@ use crate::{
 
 /// A policy file has at most this many bytes.
 const MOST_BYTES: u64 = 10 << 20;
+/// Links on the way to a policy file that are followed.
+const MOST_LINKS: u32 = 40;
 /// Faults that a failure's message tells.
 const MOST_TOLD: usize = 20;
 
@@ -137,13 +140,14 @@ fn refuse_repo_grants(set: &PolicySet) -> Result<(), Fail> {
     let Some(first) = grants.first() else { return Ok(()) };
     let ids: Vec<&str> = grants.iter().map(|grant| grant.id.as_str()).collect();
     let message = format!(
-        "{} lies in the workspace and may only tighten, but it grants: {} (first at line {})",
+        "{} is named from the checked-out tree and may only tighten, but it grants: {} (first at line {})",
         first.file,
         ids.join(", "),
         first.line
     );
+    let file = if first.file.contains(':') { "PATH" } else { first.file.as_str() };
     let failure = Failure::new(CauseCode::PolicyGrantsFromWorkspace, message)
-        .action(format!("name a reviewed revision: --policy git:origin/main:{}", first.file))
+        .action(format!("name a reviewed revision: --policy git:origin/main:{file}"))
         .action(format!("or pin what was reviewed: --policy-digest {}", set.digest()))
         .action("or keep the file outside the workspace");
     Err(Fail::usage(failure))
@@ -265,6 +269,13 @@ impl Reader<'_> {
                 .map_err(|fail| fail.failure.message);
         }
         let path = Path::new(&from.name).with_file_name(name);
+        if path.is_symlink() {
+            // Its content would be quoted with its faults, whatever it leads to.
+            return Err(format!(
+                "{} is a symbolic link; what is extended must lie beside it",
+                path.display()
+            ));
+        }
         self.file(&path.display().to_string(), &path)
     }
 
@@ -285,25 +296,44 @@ impl Reader<'_> {
         Ok(Source { name: name.to_owned(), file_name, tier, bytes })
     }
 
-    /// Whether a file, or any link that leads to it, lies in the workspace: the author of a link in
-    /// the tree chooses which file is meant, so its target's place vouches for nothing.
+    /// Whether a file, or any link on the way to it, lies in the checked-out tree: the author of a
+    /// link in the tree chooses which file is meant, so its target's place vouches for nothing.
     fn passes_workspace(&self, path: &Path) -> bool {
-        let mut seen = BTreeSet::new();
-        let mut next = Some(path.to_owned());
-        while let Some(path) = next.take() {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
-            let (Ok(parent), Some(name)) = (std::fs::canonicalize(parent), path.file_name()) else {
-                return true;
-            };
-            let here = parent.join(name);
-            if here.starts_with(self.root.path()) || !seen.insert(here.clone()) {
+        let tree = checked_out_tree(Path::new(self.root.path()));
+        let Ok(absolute) = std::path::absolute(path) else { return true };
+        let mut todo: VecDeque<OsString> = absolute.iter().map(OsStr::to_owned).collect();
+        let (mut at, mut links) = (PathBuf::from("/"), 0);
+        while let Some(name) = todo.pop_front() {
+            if name == ".." {
+                at.pop();
+                continue;
+            }
+            let here = at.join(&name);
+            if here.starts_with(&tree) {
                 return true;
             }
-            next = std::fs::read_link(&here).ok().map(|target| parent.join(target));
+            match std::fs::read_link(&here) {
+                Ok(_) if links == MOST_LINKS => return true,
+                Ok(target) => {
+                    links += 1;
+                    if target.is_absolute() {
+                        at = PathBuf::from("/");
+                    }
+                    for part in target.iter().rev() {
+                        todo.push_front(part.to_owned());
+                    }
+                }
+                Err(_) => at = here,
+            }
         }
         false
     }
+}
+
+/// The directory that was checked out: the nearest one at or above the workspace that git knows, else
+/// the workspace itself.
+fn checked_out_tree(root: &Path) -> PathBuf {
+    root.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()).unwrap_or(root).to_owned()
 }
 
 /// Shares a policy between the gate and what judges inside a call.

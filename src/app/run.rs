@@ -4,20 +4,22 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     Common, Ended, Fail, ProviderOptions, Redactor,
+    keeping::{self, KeepOptions},
     observe::Scrubbed,
     policy_files::{self, NoPolicy, PolicyOptions, guarded},
     prompt::{self, PromptSource},
     providers,
 };
 use crate::{
-    agent::{Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn},
-    contract::{CauseCode, Failure, stream::StreamPayload, turn::TurnResult},
+    agent::{Keeper, NotBegun, Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn},
+    contract::{
+        CauseCode, Failure,
+        stream::StreamPayload,
+        turn::{StopReason, TurnResult},
+    },
     host::Host,
-    id::SessionId,
+    id::{SessionId, TurnId},
 };
-
-/// Model calls where neither the policy nor the caller says.
-const ITERATIONS: u32 = 8;
 
 /// What the caller asks of a run.
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ pub struct RunOptions {
     pub policy: PolicyOptions,
     /// Who answers.
     pub provider: ProviderOptions,
+    /// What is kept.
+    pub keep: KeepOptions,
 }
 
 /// No prompt was given.
@@ -67,28 +71,49 @@ pub fn run(
         policy_files::load_for_run(host, &root, &options.policy).map_err(NoPolicy::into_fail)?;
     let chosen = providers::choose(host, &options.provider)?;
     let prompt = prompt::read(&options.prompt, options.stdin_timeout, &|| *stop.borrow())?;
-    let iterations = options.max_iterations.or(policy.settings().iterations).unwrap_or(ITERATIONS);
+    let iterations = options.max_iterations.unwrap_or(policy.settings().iterations);
     let ours = common.out_file.iter().chain(&options.provider.cassette).map(std::path::PathBuf::as_path);
     let named = options.policy.files.iter().map(std::path::Path::new);
     let guard = ours.chain(named).filter_map(|file| guarded(&root, file)).collect();
     let policy_in_force = policy_files::in_force(&policy);
+    let root = Arc::new(root);
+    let turn_id = TurnId::from_uuid(host.uuid());
+    let turn = (turn_id, options.label.as_deref());
+    let write_set = keeping::write_set(&policy, &options.keep);
+    let (keeper, provider, interrupted) = match chosen.provider {
+        // Nothing is made or locked for a run that can't ask anybody.
+        Err(failure) => (None, Err(NotBegun { stop_reason: StopReason::ProviderFailed, failure }), 0),
+        Ok(provider) => match keeping::open(host, common, &root, &policy, &options.keep, turn)? {
+            Ok(kept) => (Some(kept.keeper), Ok(provider), kept.interrupted),
+            Err(not_begun) => (None, Err(not_begun), 0),
+        },
+    };
     let state = TurnState {
-        session_id: SessionId::from_uuid(host.uuid()),
-        history: Vec::new(),
-        prompt_round: 1,
+        session_id: keeper
+            .as_ref()
+            .map_or_else(|| SessionId::from_uuid(host.uuid()), Keeper::session_id),
+        turn_id,
+        history: match &keeper {
+            Some(keeper) => keeper.history()?,
+            None => Vec::new(),
+        },
+        prompt_round: keeper.as_ref().map_or(1, Keeper::prompt_round),
     };
     let mut scrubbed = Scrubbed::new(redactor, observe);
     let setup = Setup {
         host,
-        root: Arc::new(root),
+        root,
         policy: policy_files::shared(policy, guard),
         policy_in_force,
-        provider: chosen.provider,
+        provider,
+        keeper,
+        interrupted,
         provider_info: chosen.info,
         limits: TurnLimits {
             iterations,
             max_output_tokens: options.max_output_tokens,
             context_limit: chosen.context_limit,
+            write_set,
         },
         stop,
         observe: &mut |session, payload| scrubbed.tell(session, payload),

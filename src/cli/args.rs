@@ -8,9 +8,12 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use super::{doctor::DoctorArgs, output::Output, policy::PolicyVerb, run::RunArgs, schema::SchemaVerb};
+use super::{
+    doctor::DoctorArgs, key::KeyVerb, output::Output, policy::PolicyVerb, run::RunArgs,
+    schema::SchemaVerb, session::SessionVerb, store::StoreVerb,
+};
 use crate::{
-    app::{self, Common, Fail, logging},
+    app::{self, Common, Fail, StateOptions, logging},
     host::Host,
 };
 
@@ -47,6 +50,13 @@ pub(super) struct CommonArgs {
     /// Work in DIR: it is the workspace, or holds the files that are named.
     #[arg(short = 'C', long = "dir", global = true, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
+    /// Keep the state in DIR, as it is; else in a directory of this workspace's own below
+    /// $XDG_STATE_HOME or ~/.local/state.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(super) state_dir: Option<PathBuf>,
+    /// The file with the store's key; else THCODE_KEY, else the file beside the state directory.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) key_file: Option<PathBuf>,
     /// Say less on standard error: errors alone.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(super) quiet: bool,
@@ -98,6 +108,15 @@ pub(super) enum Verb {
     /// Check policy files, and ask what they would decide.
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// List the sessions of this workspace, and read one.
+    #[command(subcommand)]
+    Session(SessionVerb),
+    /// Look at what is kept.
+    #[command(subcommand)]
+    Store(StoreVerb),
+    /// Make keys.
+    #[command(subcommand)]
+    Key(KeyVerb),
     /// List, print and apply the published JSON Schemas.
     #[command(subcommand)]
     Schema(SchemaVerb),
@@ -120,6 +139,12 @@ impl Verb {
             Self::Schema(SchemaVerb::List) => "schema list",
             Self::Schema(SchemaVerb::Print { .. }) => "schema print",
             Self::Schema(SchemaVerb::Validate { .. }) => "schema validate",
+            Self::Session(SessionVerb::List) => "session list",
+            Self::Session(SessionVerb::Show(_)) => "session show",
+            Self::Session(SessionVerb::History(_)) => "session history",
+            Self::Store(StoreVerb::List { .. }) => "store list",
+            Self::Store(StoreVerb::Stats) => "store stats",
+            Self::Key(KeyVerb::New) => "key new",
             Self::Doctor(_) => "doctor",
             Self::ExplainExit { .. } => "explain-exit",
         }
@@ -132,14 +157,20 @@ impl Cli {
         match &self.verb {
             Verb::Run(run) => run.provider.api_key_env.as_deref(),
             Verb::Doctor(doctor) => doctor.provider.api_key_env.as_deref(),
-            Verb::Policy(_) | Verb::Schema(_) | Verb::ExplainExit { .. } => None,
+            Verb::Policy(_)
+            | Verb::Session(_)
+            | Verb::Store(_)
+            | Verb::Key(_)
+            | Verb::Schema(_)
+            | Verb::ExplainExit { .. } => None,
         }
     }
 }
 
 impl CommonArgs {
     pub(super) fn app(&self) -> Common {
-        Common { dir: self.dir.clone(), out_file: self.output.clone() }
+        let state = StateOptions { dir: self.state_dir.clone(), key_file: self.key_file.clone() };
+        Common { dir: self.dir.clone(), out_file: self.output.clone(), state }
     }
 
     pub(super) fn format(&self) -> OutputFormat {
@@ -246,16 +277,19 @@ fn fail_of(error: &clap::Error) -> Fail {
     app::usage(message, Some(action))
 }
 
+/// The second words of verbs that have two.
+const SUB_VERBS: &[&str] =
+    &["check", "explain", "list", "show", "history", "stats", "new", "print", "validate"];
+
 /// The verb that a broken command line meant, for its document.
 fn verb_in(words: &[OsString]) -> Option<String> {
     let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
-    let verbs = ["run", "exec", "policy", "schema", "doctor", "explain-exit"];
+    let verbs = ["run", "exec", "policy", "session", "store", "key", "schema", "doctor", "explain-exit"];
     let (at, verb) = words.iter().enumerate().find(|(_, word)| verbs.contains(word))?;
-    let sub =
-        words.get(at + 1).filter(|sub| ["check", "explain", "list", "print", "validate"].contains(*sub));
+    let sub = words.get(at + 1).filter(|sub| SUB_VERBS.contains(*sub));
     Some(match (*verb, sub) {
         ("exec", _) => "run".to_owned(),
-        ("policy" | "schema", Some(sub)) => format!("{verb} {sub}"),
+        ("policy" | "session" | "store" | "key" | "schema", Some(sub)) => format!("{verb} {sub}"),
         (verb, _) => verb.to_owned(),
     })
 }

@@ -6,10 +6,13 @@
 
 mod args;
 mod doctor;
+mod key;
 mod output;
 mod policy;
 mod run;
 mod schema;
+mod session;
+mod store;
 mod text;
 
 use std::{
@@ -75,6 +78,9 @@ fn dispatch(host: &Host, redactor: &app::Redactor, cli: Cli, output: &Output) ->
         Verb::Run(run) => run::dispatch(host, redactor, &common, *run, output).map(Product::Document),
         Verb::Policy(policy) => policy::dispatch(host, &common, policy).map(Product::Document),
         Verb::Schema(schema) => schema::dispatch(schema),
+        Verb::Session(session) => session::dispatch(host, &common, session).map(Product::Document),
+        Verb::Store(store) => store::dispatch(host, &common, store).map(Product::Document),
+        Verb::Key(key) => key::dispatch(host, key),
         Verb::Doctor(doctor) => doctor::dispatch(host, &common, &doctor).map(Product::Document),
         Verb::ExplainExit { code } => {
             app::explain_exit::explain(code).map(|text| Product::Text { verb: "explain-exit", text })

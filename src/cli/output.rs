@@ -247,9 +247,14 @@ fn format_named(name: &str) -> Option<OutputFormat> {
 fn is_text_verb(ended: &Ended) -> bool {
     match ended {
         Ended::Failure(document) => {
-            matches!(document.verb.as_deref(), Some("schema print" | "explain-exit"))
+            matches!(document.verb.as_deref(), Some("schema print" | "explain-exit" | "key new"))
         }
-        Ended::Turn(_) | Ended::Policy(_) | Ended::Schema(_) | Ended::Doctor(_) => false,
+        Ended::Turn(_)
+        | Ended::Policy(_)
+        | Ended::Schema(_)
+        | Ended::Doctor(_)
+        | Ended::Store(_)
+        | Ended::Session(_) => false,
     }
 }
 

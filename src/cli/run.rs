@@ -2,11 +2,15 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{Done, output::Output, policy::PolicyArgs};
 use crate::{
-    app::{self, Common, ProviderOptions, RunOptions, prompt::PromptSource},
+    app::{
+        self, Common, ProviderOptions, RunOptions,
+        keeping::{self, KeepOptions, SessionChoice},
+        prompt::PromptSource,
+    },
     contract::stream::StreamPayload,
     host::{Host, signals},
 };
@@ -87,10 +91,41 @@ pub(super) struct RunArgs {
     /// The tokens that one reply may have.
     #[arg(long, value_name = "TOKENS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(1..))]
     max_output_tokens: u64,
+    /// Go on with this workspace's latest session.
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    go_on: bool,
+    /// Go on with a session: its id, a unique prefix of it, its label, or `last`.
+    #[arg(short = 'r', long, value_name = "SESSION")]
+    resume: Option<String>,
+    /// With -c or -r: begin a new session with a copy of that history.
+    #[arg(long)]
+    fork: bool,
+    /// How long to wait for another run in this workspace to end.
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = duration)]
+    wait_lock: Duration,
+    /// What to do where an earlier run left operations interrupted.
+    #[arg(long, value_enum, default_value_t)]
+    on_interrupted: OnInterrupted,
+    /// The files that the turn may change.
+    #[arg(long, value_name = "N")]
+    max_files_changed: Option<u32>,
+    /// The bytes that the turn may write.
+    #[arg(long, value_name = "BYTES")]
+    max_bytes_written: Option<u64>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     pub(super) provider: ProviderArgs,
+}
+
+/// What to do where an earlier run left operations interrupted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum OnInterrupted {
+    /// Not begin: RECOVERY_REQUIRED.
+    #[default]
+    Stop,
+    /// Begin all the same, and say so in the document.
+    Ignore,
 }
 
 pub(super) fn dispatch(
@@ -107,6 +142,17 @@ pub(super) fn dispatch(
         (_, _, Some(file)) => PromptSource::File(file),
         (None, None, None) => return Err(app::run::prompt_missing()),
     };
+    let session = match (args.resume, args.go_on, args.fork) {
+        (Some(text), _, true) => SessionChoice::Fork(text),
+        (None, true, true) => SessionChoice::Fork("last".to_owned()),
+        (Some(text), _, false) => SessionChoice::Resume(text),
+        (None, true, false) => SessionChoice::Resume("last".to_owned()),
+        (None, false, false) => SessionChoice::New,
+        (None, false, true) => {
+            let action = "name the session with -r SESSION, or the latest with -c".to_owned();
+            return Err(app::usage("--fork needs a session to copy", Some(action)));
+        }
+    };
     let options = RunOptions {
         prompt: source,
         stdin_timeout: args.stdin_timeout,
@@ -115,6 +161,16 @@ pub(super) fn dispatch(
         max_output_tokens: args.max_output_tokens,
         policy: args.policy.app(),
         provider: args.provider.app(),
+        keep: KeepOptions {
+            session,
+            wait_lock: args.wait_lock,
+            on_interrupted: match args.on_interrupted {
+                OnInterrupted::Stop => keeping::OnInterrupted::Stop,
+                OnInterrupted::Ignore => keeping::OnInterrupted::Ignore,
+            },
+            max_files_changed: args.max_files_changed,
+            max_bytes_written: args.max_bytes_written,
+        },
     };
     let stop = signals::listen().map_err(|error| app::run::cannot_start(&error))?;
     let stream = output.is_stream().then(|| output.stream());

@@ -10,12 +10,16 @@ use crate::{
         doctor::{DoctorReport, DoctorStatus},
         policy_report::{Explanation, PolicyReport},
         schema_report::SchemaReport,
-        turn::{DecisionOutcome, Denial, StopReason, TurnResult},
+        turn::{ChangeKind, DecisionOutcome, Denial, StopReason, TurnResult},
     },
 };
 
+mod state;
+
 /// Denials that are told one by one.
 const MOST_DENIALS: usize = 5;
+/// Changed files that are told one by one.
+const MOST_CHANGES: usize = 12;
 
 /// The text of a document.
 pub(super) fn render(ended: &Ended) -> String {
@@ -24,6 +28,8 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::Policy(document) => policy(document),
         Ended::Schema(document) => schema(document),
         Ended::Doctor(document) => doctor(document),
+        Ended::Store(document) => state::store(document),
+        Ended::Session(document) => state::session(document),
         Ended::Failure(document) => failure(document),
     };
     printable(&text)
@@ -38,6 +44,19 @@ fn turn(document: &TurnResult) -> String {
     for risk in &document.residual_risks {
         lines.line(&format!("note: {risk}"));
     }
+    for change in document.changes.iter().take(MOST_CHANGES) {
+        let word = match change.kind {
+            ChangeKind::Created => "created",
+            ChangeKind::Edited => "edited",
+            ChangeKind::Deleted => "deleted",
+        };
+        let covered = if change.covered { "" } else { " (NOT protected by a checkpoint)" };
+        lines.line(&format!("{word}: {}{covered}", change.path));
+    }
+    let more = document.changes.len().saturating_sub(MOST_CHANGES);
+    if more > 0 {
+        lines.line(&format!("changed: {more} more, see changes[] in the document (-o FILE)"));
+    }
     for denial in document.denials.iter().take(MOST_DENIALS) {
         lines.line(&denial_line(denial));
     }
@@ -50,13 +69,29 @@ fn turn(document: &TurnResult) -> String {
     let calls = document.budget.tool_calls;
     let denied: u32 = document.denials.iter().map(|denial| denial.count).sum();
     lines.line(&format!(
-        "changed: no file; {calls} tool {}, {denied} denied, {} of {} model calls",
+        "changed: {}; {calls} tool {}, {denied} denied, {} of {} model calls",
+        changed(document),
         if calls == 1 { "call" } else { "calls" },
         document.budget.iterations.used,
         document.budget.iterations.limit,
     ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
+}
+
+fn changed(document: &TurnResult) -> String {
+    let count = |kind| document.changes.iter().filter(|change| change.kind == kind).count();
+    let parts = [
+        (count(ChangeKind::Created), "created"),
+        (count(ChangeKind::Edited), "edited"),
+        (count(ChangeKind::Deleted), "deleted"),
+    ];
+    let told: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    if told.is_empty() { "no file".to_owned() } else { told.join(", ") }
 }
 
 fn denial_line(denial: &Denial) -> String {
@@ -238,6 +273,10 @@ fn stop_words(reason: StopReason) -> String {
         StopReason::FinalAnswer => "the model gave its final answer",
         StopReason::IterationLimit => "the model calls ran out",
         StopReason::TokenLimit => "the reply reached its token limit",
+        StopReason::WriteSetLimit => "the files or bytes that the turn may write ran out",
+        StopReason::StoreUnavailable => "the store can't be used",
+        StopReason::WorkspaceInUse => "another run holds the workspace",
+        StopReason::RecoveryRequired => "an earlier run was interrupted",
         StopReason::ProviderFailed => "the provider failed",
         StopReason::ProviderUnavailable => "the provider is not to be had",
         StopReason::Stalled => "the provider fell silent",

@@ -17,6 +17,10 @@ pub enum FailureScope {
     Policy,
     /// The workspace directory.
     Workspace,
+    /// The state directory and the store in it.
+    Store,
+    /// The key that the store is sealed with.
+    Key,
     /// The model provider.
     Provider,
     /// thcode itself and its output.
@@ -107,6 +111,28 @@ cause_codes! {
     SchemaViolated = "schema-violated" => Usage / InvalidInput,
     /// The workspace is missing, `/`, the home directory or not a directory.
     WorkspaceRefused = "workspace-refused" => Workspace / InvalidInput,
+    /// Another run holds the workspace.
+    WorkspaceInUse = "workspace-in-use" => Workspace / Unavailable,
+    /// The state directory can't be derived, or can't be one: a link, a file, inside the workspace.
+    StateDirRefused = "state-dir-refused" => Store / InvalidInput,
+    /// There is no store in the state directory.
+    StoreMissing = "store-missing" => Store / Refused,
+    /// The store can't be opened, read or written: permissions, a full disk, its file system.
+    StoreUnavailable = "store-unavailable" => Store / Internal,
+    /// A newer thcode wrote the store.
+    StoreNewer = "store-newer" => Store / Refused,
+    /// The store's rows or sealed files aren't what was written.
+    StoreCorrupt = "store-corrupt" => Store / Internal,
+    /// The journal lost what was durable, or its chain is broken.
+    JournalUnavailable = "journal-unavailable" => Store / Internal,
+    /// No session has that id, prefix or label.
+    SessionNotFound = "session-not-found" => Store / InvalidInput,
+    /// More than one session has that prefix or label.
+    SessionAmbiguous = "session-ambiguous" => Store / InvalidInput,
+    /// The key file or variable is missing, unreadable or not a key.
+    KeyUnavailable = "key-unavailable" => Key / Refused,
+    /// The key isn't the one that the store was made with.
+    KeyMismatch = "key-mismatch" => Key / Refused,
     /// A policy file has errors; each is told with its position.
     PolicyInvalid = "policy-invalid" => Policy / InvalidInput,
     /// A policy file can't be read.
@@ -167,6 +193,10 @@ cause_codes! {
     EmptyAnswer = "empty-answer" => Provider / Unavailable,
     /// The model calls that the turn may make ran out.
     IterationLimit = "iteration-limit" => Usage / LimitReached,
+    /// Operations of an earlier run were interrupted and aren't settled.
+    RecoveryRequired = "recovery-required" => Store / Refused,
+    /// The files or bytes that the turn may write ran out.
+    WriteSetLimit = "write-set-limit" => Usage / LimitReached,
     /// The reply reached the output token limit before it was whole.
     OutputTokenLimit = "output-token-limit" => Provider / LimitReached,
     /// The model says that it can't do the task.

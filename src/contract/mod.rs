@@ -11,6 +11,8 @@ pub mod failure;
 pub mod policy_report;
 pub mod registry;
 pub mod schema_report;
+pub mod session_report;
+pub mod store_report;
 pub mod stream;
 pub mod turn;
 pub mod validate;

@@ -6,7 +6,8 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
 use super::{
     Document as _, doctor::DoctorReport, failure::FailureDocument, policy_report::PolicyReport,
-    schema_report::SchemaReport, stream::StreamEvent, turn::TurnResult,
+    schema_report::SchemaReport, session_report::SessionReport, store_report::StoreReport,
+    stream::StreamEvent, turn::TurnResult,
 };
 
 /// A published schema.
@@ -53,6 +54,18 @@ pub const PUBLISHED: &[Published] = &[
         describes: "what this machine gives, and what would be refused",
         text: include_str!("../../schemas/doctor-report.v1.schema.json"),
         generate: generate::<DoctorReport>,
+    },
+    Published {
+        name: StoreReport::NAME,
+        describes: "the stores of this user, or what one store holds",
+        text: include_str!("../../schemas/store-report.v1.schema.json"),
+        generate: generate::<StoreReport>,
+    },
+    Published {
+        name: SessionReport::NAME,
+        describes: "the sessions of a store, or one of them and its history",
+        text: include_str!("../../schemas/session-report.v1.schema.json"),
+        generate: generate::<SessionReport>,
     },
     Published {
         name: SchemaReport::NAME,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Document, ExitClass, failure::Failure, schema_tag};
-use crate::id::{Digest, MessageId, OperationId, SessionId, Timestamp, TurnId};
+use crate::id::{CheckpointId, Digest, MessageId, OperationId, SessionId, Timestamp, TurnId};
 
 schema_tag!(
     /// The constant `thcode.turn-result/v1`.
@@ -41,6 +41,12 @@ pub struct TurnResult {
     pub operations: Vec<Operation>,
     /// The calls that were denied, one entry for each distinct call.
     pub denials: Vec<Denial>,
+    /// The files that this turn's tools changed, by path: what came of all their operations.
+    pub changes: Vec<Change>,
+    /// What was done that no rollback covers, by kind. Nothing here is ever claimed reversible.
+    pub excluded_effects: ExcludedEffects,
+    /// The checkpoints that this turn made, in order.
+    pub checkpoints: Vec<CheckpointMade>,
     /// What the provider reported of tokens.
     pub usage: Usage,
     /// What was allowed and what was used.
@@ -49,6 +55,8 @@ pub struct TurnResult {
     pub policy: PolicyInForce,
     /// The provider that answered.
     pub provider: ProviderInfo,
+    /// Where what is kept of the run lies; null where nothing could be kept.
+    pub state_dir: Option<String>,
     /// When, and how long.
     pub timing: Timing,
     /// What a reader should know that the outcome alone doesn't tell.
@@ -75,6 +83,8 @@ impl Document for TurnResult {
 pub enum TurnStatus {
     /// The model ended by itself.
     Succeeded,
+    /// It did not come to its end, and files changed.
+    Partial,
     /// It did not come to its end.
     Failed,
     /// An authority stopped it.
@@ -93,6 +103,8 @@ pub enum StopReason {
     IterationLimit,
     /// A reply reached the output token limit.
     TokenLimit,
+    /// The files or bytes that the turn may write ran out.
+    WriteSetLimit,
     /// The provider failed in a way that a rerun can't help.
     ProviderFailed,
     /// The provider wasn't to be had.
@@ -107,6 +119,12 @@ pub enum StopReason {
     ContextBlocked,
     /// A call was denied and the policy says to stop there, or the model repeats a denied call.
     DeniedStop,
+    /// What has to be kept can't be kept, so nothing may be changed.
+    StoreUnavailable,
+    /// Another run holds the workspace.
+    WorkspaceInUse,
+    /// Operations of an earlier run were interrupted and aren't settled.
+    RecoveryRequired,
     /// The model says that it can't do the task.
     Cannot,
     /// The model says that it needs an answer from somebody.
@@ -117,10 +135,11 @@ pub enum StopReason {
 
 impl StopReason {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::FinalAnswer,
         Self::IterationLimit,
         Self::TokenLimit,
+        Self::WriteSetLimit,
         Self::ProviderFailed,
         Self::ProviderUnavailable,
         Self::Stalled,
@@ -128,17 +147,34 @@ impl StopReason {
         Self::EmptyAnswer,
         Self::ContextBlocked,
         Self::DeniedStop,
+        Self::StoreUnavailable,
+        Self::WorkspaceInUse,
+        Self::RecoveryRequired,
         Self::Cannot,
         Self::NeedsInput,
         Self::Cancelled,
     ];
 
-    /// The outcome in a word.
-    pub fn status(self) -> TurnStatus {
+    /// The outcome in a word; what is left undone after changes is partial.
+    pub fn status(self, changed: bool) -> TurnStatus {
         match self {
             Self::FinalAnswer => TurnStatus::Succeeded,
             Self::IterationLimit
             | Self::TokenLimit
+            | Self::WriteSetLimit
+            | Self::ProviderFailed
+            | Self::ProviderUnavailable
+            | Self::Stalled
+            | Self::MalformedResponse
+            | Self::EmptyAnswer
+            | Self::ContextBlocked
+                if changed =>
+            {
+                TurnStatus::Partial
+            }
+            Self::IterationLimit
+            | Self::TokenLimit
+            | Self::WriteSetLimit
             | Self::ProviderFailed
             | Self::ProviderUnavailable
             | Self::Stalled
@@ -147,7 +183,10 @@ impl StopReason {
             | Self::ContextBlocked
             | Self::Cannot
             | Self::NeedsInput => TurnStatus::Failed,
-            Self::DeniedStop => TurnStatus::Blocked,
+            Self::DeniedStop
+            | Self::StoreUnavailable
+            | Self::WorkspaceInUse
+            | Self::RecoveryRequired => TurnStatus::Blocked,
             Self::Cancelled => TurnStatus::Cancelled,
         }
     }
@@ -156,12 +195,14 @@ impl StopReason {
     pub fn exit_class(self) -> ExitClass {
         match self {
             Self::FinalAnswer => ExitClass::Success,
-            Self::IterationLimit | Self::TokenLimit => ExitClass::BudgetExhausted,
+            Self::IterationLimit | Self::TokenLimit | Self::WriteSetLimit => ExitClass::BudgetExhausted,
             Self::ProviderFailed | Self::ContextBlocked => ExitClass::ProviderFailed,
             Self::ProviderUnavailable | Self::Stalled | Self::MalformedResponse | Self::EmptyAnswer => {
                 ExitClass::ProviderUnavailable
             }
-            Self::DeniedStop => ExitClass::Blocked,
+            Self::DeniedStop | Self::StoreUnavailable => ExitClass::Blocked,
+            Self::WorkspaceInUse => ExitClass::Busy,
+            Self::RecoveryRequired => ExitClass::RecoveryRequired,
             Self::Cannot | Self::NeedsInput => ExitClass::ExpectationFailed,
             Self::Cancelled => ExitClass::Cancelled,
         }
@@ -264,6 +305,73 @@ pub struct Operation {
     pub decision: Option<Decision>,
     /// What became of it.
     pub status: OperationStatus,
+    /// The checkpoint that protects it; null for what changes nothing, and where the policy accepted
+    /// that there is none.
+    pub checkpoint_id: Option<CheckpointId>,
+    /// The digest of the file before; null where nothing stood or nothing was changed.
+    pub before: Option<Digest>,
+    /// The digest of the file after; null where nothing stands or nothing was changed.
+    pub after: Option<Digest>,
+}
+
+/// A file that changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// Relative to the workspace.
+    pub path: String,
+    /// What came of it.
+    pub kind: ChangeKind,
+    /// Bytes before the turn; null where nothing stood.
+    pub bytes_before: Option<u64>,
+    /// Bytes after the turn; null where nothing stands.
+    pub bytes_after: Option<u64>,
+    /// The checkpoint of the last operation on it.
+    pub checkpoint_id: Option<CheckpointId>,
+    /// Whether every operation on it is protected by a checkpoint.
+    pub covered: bool,
+}
+
+/// What came of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeKind {
+    /// It is there, and wasn't.
+    Created,
+    /// It is another.
+    Edited,
+    /// It was there, and isn't.
+    Deleted,
+}
+
+/// A checkpoint that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointMade {
+    /// Which.
+    pub checkpoint_id: CheckpointId,
+    /// The operation that it protects.
+    pub operation_id: OperationId,
+    /// The file, relative to the workspace.
+    pub path: String,
+}
+
+/// Effects that no rollback covers, by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExcludedEffects {
+    /// Files that the policy let be changed without a checkpoint.
+    pub unprotected: Vec<ExcludedEffect>,
+}
+
+/// An effect that no rollback covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExcludedEffect {
+    /// What it was done to.
+    pub target: String,
+    /// Why it isn't covered.
+    pub reason: String,
 }
 
 /// What became of a proposed call.
@@ -280,6 +388,8 @@ pub enum OperationStatus {
     Malformed,
     /// The turn ended before it could run.
     Cancelled,
+    /// Whether it took effect can't be proven: a person must look.
+    UnknownOutcome,
 }
 
 /// A verdict as documents carry it.
@@ -385,6 +495,10 @@ pub struct Budget {
     pub max_output_tokens: u64,
     /// Tool calls that the model proposed.
     pub tool_calls: u32,
+    /// Files that the turn changed.
+    pub files_changed: Allowance,
+    /// The bytes that the turn may write in all.
+    pub max_bytes_written: u64,
 }
 
 /// A limit and its use.

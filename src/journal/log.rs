@@ -27,6 +27,17 @@ impl DispatchCommitted {
     }
 }
 
+/// How many operations have no end yet: each that was proposed has exactly one in the long run.
+pub fn interrupted(store: &Store) -> Result<u64, StoreError> {
+    let sql = "SELECT (SELECT count(*) FROM journal WHERE kind = 'OperationProposed') \
+        - (SELECT count(*) FROM journal WHERE kind IN ('OperationSucceeded', 'OperationFailed', \
+           'OperationBlocked', 'OperationCancelled', 'OperationUnknownOutcome')) \
+        + (SELECT count(*) FROM inflight WHERE operation_id IN \
+           (SELECT operation_id FROM journal WHERE kind IN ('OperationFailed', 'OperationUnknownOutcome')))";
+    let open = store.first(sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
+    Ok(u64::try_from(open).unwrap_or(0))
+}
+
 /// The journal, open for appending.
 #[derive(Debug)]
 pub struct Log {
@@ -239,7 +250,7 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().join("ws");
-            std::fs::create_dir(&root).unwrap();
+            rustix::fs::mkdir(&root, rustix::fs::Mode::RWXU).unwrap();
             let place = StatePlace { dir: dir.path().join("state"), key: dir.path().join("state.key") };
             Self { place, root: root.to_str().unwrap().to_owned(), host: Host::real(), _dir: dir }
         }
@@ -286,7 +297,7 @@ mod tests {
         let mut log = Log::open(&store).unwrap();
         let event = bench.about();
         bench.append(&mut log, &store, &[event.clone(), event.clone()]).unwrap();
-        bench.append(&mut log, &store, &[event.clone()]).unwrap();
+        bench.append(&mut log, &store, std::slice::from_ref(&event)).unwrap();
         store.anchor(log.head()).unwrap();
         bench.append(&mut log, &store, &[event]).unwrap();
         let head = log.head();

@@ -10,10 +10,10 @@ mod inflight;
 mod log;
 mod status;
 
-pub use chain::{Fault, verify};
+pub use chain::{Fault, Rows, verify};
 pub use event::{Event, Payload, Provenance};
 pub use inflight::{Inflight, InflightImage};
-pub use log::{DispatchCommitted, Log, Stage};
+pub use log::{DispatchCommitted, Log, Stage, interrupted};
 pub use status::{IllegalEvent, Status};
 
 use crate::store::StoreError;

@@ -301,7 +301,7 @@ mod tests {
         let all = Edit { expected: Expected::All, ..edit("aa", "b") };
         assert_eq!(apply(b"aaaaa", &[all]).unwrap(), Edited { bytes: b"bba".to_vec(), replaced: 2 });
         let counted = Edit { expected: Expected::Count(2), ..edit("x", "y") };
-        assert_eq!(apply(b"x x", &[counted.clone()]).unwrap().bytes, b"y y");
+        assert_eq!(apply(b"x x", std::slice::from_ref(&counted)).unwrap().bytes, b"y y");
         assert!(apply(b"x x x", &[counted]).is_err());
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing here decides whether a change is allowed. A change that is refused leaves not one byte
 //! different; one that can't be proven is said to be unknown, never to be a success.
 
+mod change;
 pub mod edit;
 mod native;
 mod pipeline;
@@ -12,7 +13,8 @@ mod publish;
 #[cfg(test)]
 mod tests;
 
-pub use pipeline::{About, Applied, Change, Coverage, Ended, Limits, Protection, Vault, mutate};
+pub use change::{About, Applied, Change, Coverage, Ended, Limits, Protection, Vault};
+pub use pipeline::mutate;
 pub use preflight::{MOST_EDITED_BYTES, Refusal};
 
 use crate::{checkpoint::CheckpointError, journal::JournalError, store::StoreError};

@@ -81,7 +81,10 @@ fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan
     host.crash_point(CrashPoint::TempSynced);
     let enforcement = match plan.before {
         None => match native::publish_new(proof, parent, plan.temp) {
-            Ok(enforcement) => enforcement,
+            Ok(enforcement) => {
+                host.crash_point(CrashPoint::Published);
+                enforcement
+            }
             Err(Errno::EXIST) => {
                 let message =
                     format!("something came to stand at {} meanwhile; it was left alone", plan.path);

@@ -15,11 +15,10 @@ use super::{
 };
 use crate::{
     checkpoint::{Capacity, CheckpointError, RetentionConfig, open_artifact},
-    crypto::KeySource,
     host::Host,
     id::{ArtifactId, Digest, OperationId, SessionId, TurnId},
     journal::{Event, Log, Payload, Provenance},
-    store::{Durability, Lease, StatePlace, Store},
+    store::{Durability, KeySource, Lease, StatePlace, Store},
     workspace::Root,
 };
 

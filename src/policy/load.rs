@@ -324,7 +324,7 @@ fn settings(files: &[Loaded]) -> Settings {
         on_denial: strictest(above, repo, default.on_denial, |stated| stated.on_denial),
         arg_bytes: strictest(above, repo, default.arg_bytes, |stated| stated.arg_bytes),
         json_depth: strictest(above, repo, default.json_depth, |stated| stated.json_depth),
-        iterations: stated(above, repo, |stated| stated.iterations),
+        iterations: strictest(above, repo, default.iterations, |stated| stated.iterations),
         files_changed: stated(above, repo, |stated| stated.files_changed),
         bytes_written: stated(above, repo, |stated| stated.bytes_written),
         // The longer window keeps more, so it is the stricter.

@@ -84,8 +84,8 @@ pub struct Settings {
     pub arg_bytes: u64,
     /// The deepest nesting that they may have.
     pub json_depth: u64,
-    /// The most model calls of a turn, where the policy says.
-    pub iterations: Option<u32>,
+    /// The most model calls of a turn. A file of the checked-out tree can't raise the default.
+    pub iterations: u32,
     /// The most files that a turn may change, where the policy says.
     pub files_changed: Option<u32>,
     /// The most bytes that a turn may write, where the policy says.
@@ -109,7 +109,7 @@ impl Default for Settings {
             on_denial: OnDenial::ByExpectation,
             arg_bytes: 20 * 1024 * 1024,
             json_depth: 32,
-            iterations: None,
+            iterations: 8,
             files_changed: None,
             bytes_written: None,
             retention_rounds: None,

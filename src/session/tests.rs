@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use super::*;
+use super::{
+    message::{Place, count},
+    *,
+};
 use crate::{
     crypto::KeySource,
+    id::MessageId,
     store::{Durability, Lease, StatePlace},
 };
 
@@ -155,6 +159,8 @@ fn a_history_that_was_changed_is_never_served() {
     let same = "UPDATE session SET rounds = 1 WHERE session_id IN (:one, :other)";
     assert_eq!(changed(same).unwrap(), 3, "the test itself changes nothing");
     let here = "WHERE session_id = :one";
+    let lost = changed(&format!("DELETE FROM message {here} AND ordinal = 1 OR :other IS NULL"));
+    assert!(lost.unwrap_err().to_string().ends_with("message 1 is missing"));
     for sql in [
         format!("DELETE FROM message {here} AND ordinal = 2 OR :other IS NULL"),
         format!("DELETE FROM message {here} AND ordinal = 0 OR :other IS NULL"),
@@ -227,9 +233,17 @@ fn a_name_finds_one_session_or_says_which() {
     assert_eq!(ambiguous("ab"), [three, two, one], "a label and prefixes alike");
     let told = found("nightly").unwrap_err().to_string();
     assert!(told.contains(&one.to_string()) && told.contains(&two.to_string()), "{told}");
-    for unknown in
-        ["", "abe", "../../etc/passwd", "ABC", "%", "a_c", "' OR 1=1 --", "LAST", &one.to_string()[..9]]
-    {
+    for unknown in [
+        "",
+        "abe",
+        "../../etc/passwd",
+        "ABC",
+        "%",
+        "a_c",
+        "' OR 1=1 --",
+        "LAST",
+        one.to_string().get(..9).unwrap(),
+    ] {
         assert!(matches!(found(unknown), Err(SessionError::Unknown { .. })), "{unknown}");
     }
     assert!(matches!(find(&store, None, "nightly"), Err(SessionError::Unknown { labels: false, .. })));

@@ -143,6 +143,16 @@ fn tell(file: &mut File, holder: &Holder) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
+/// The runner that holds a state directory now, as far as a reader can tell. Asks the kernel, which
+/// takes the lock for a moment, shared; a runner that comes just then waits for longer than that.
+pub fn live_holder(dir: &Path) -> Option<Holder> {
+    let file = File::open(dir.join(LOCK_FILE)).ok()?;
+    match flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
+        Err(Errno::WOULDBLOCK) => holder(dir),
+        Ok(()) | Err(_) => None,
+    }
+}
+
 /// Who the lock file of a state directory names.
 fn holder(dir: &Path) -> Option<Holder> {
     let mut text = String::new();
@@ -182,8 +192,12 @@ mod tests {
     #[test]
     fn the_holder_is_told_and_a_wait_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let _held = take(dir.path(), "a", "s").unwrap();
+        let held = take(dir.path(), "a", "s").unwrap();
+        let state = dir.path().join("s");
+        assert_eq!(live_holder(&state).map(|holder| holder.pid), Some(std::process::id()));
         let error = take(dir.path(), "a", "s").unwrap_err();
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        drop(held);
+        assert_eq!(live_holder(&state), None, "the lock file stays, and means nothing");
     }
 }

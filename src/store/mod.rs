@@ -13,10 +13,11 @@ mod reader;
 mod schema;
 mod tx;
 
+pub use crate::crypto::KeySource;
 pub use anchor::{Anchor, Head};
-pub use lease::{Holder, Lease, LeaseError};
+pub use lease::{Holder, Lease, LeaseError, live_holder};
 pub use open::{Store, StoreFacts};
-pub use place::{StatePlace, state_place};
+pub use place::{StatePlace, state_base, state_place};
 pub use reader::ReadStore;
 pub use tx::{Durability, Tx};
 

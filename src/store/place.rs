@@ -24,7 +24,7 @@ pub fn state_place(host: &Host, root: &str, given: Option<&Path>) -> Result<Stat
         None => {
             let digest = Digest::of(root.as_bytes()).to_string();
             let name: String = digest.trim_start_matches("sha256:").chars().take(16).collect();
-            base(host)?.join("thcode").join(name)
+            state_base(host)?.join(name)
         }
     };
     let mut key = dir.clone().into_os_string();
@@ -33,11 +33,12 @@ pub fn state_place(host: &Host, root: &str, given: Option<&Path>) -> Result<Stat
 }
 
 /// The directory that holds the state directories of all workspaces of this user.
-pub(super) fn base(host: &Host) -> Result<PathBuf, StoreError> {
+pub fn state_base(host: &Host) -> Result<PathBuf, StoreError> {
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     host.var("XDG_STATE_HOME")
         .and_then(|base| absolute(PathBuf::from(base)))
         .or_else(|| host.home().map(|home| home.join(".local/state")))
+        .map(|base| base.join("thcode"))
         .ok_or(StoreError::NoPlace)
 }
 

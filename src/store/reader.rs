@@ -17,6 +17,8 @@ use crate::crypto::{KeySource, Keys, MasterKey, unwrap_secret};
 pub struct ReadStore {
     connection: Connection,
     dir: PathBuf,
+    /// Read before the rows: a runner in between can only have added some.
+    anchored: Option<Head>,
     /// A copy that is read in its place, where the directory itself can't be opened for WAL.
     _copy: Option<tempfile::TempDir>,
 }
@@ -54,15 +56,26 @@ impl ReadStore {
         if path.is_symlink() || dir.is_symlink() {
             return Err(StoreError::Place { path, problem: "it is a symbolic link".to_owned() });
         }
-        if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
-            return Err(StoreError::Missing(dir.to_owned()));
+        if dir.exists() && !dir.is_dir() {
+            let problem = "it is not a directory".to_owned();
+            return Err(StoreError::Place { path: dir.to_owned(), problem });
         }
+        if !path.metadata().is_ok_and(|meta| meta.len() > 0) {
+            return Err(match anchor::read(dir)? {
+                Some((head, _)) if head.seq > 0 => StoreError::Behind(
+                    "the head anchor tells of a journal, and the database has none".to_owned(),
+                ),
+                _ => StoreError::Missing(dir.to_owned()),
+            });
+        }
+        let anchored = anchor::read(dir)?.map(|(head, _)| head);
+        let dir = dir.to_owned();
         match connect(&path) {
-            Ok(connection) => Ok(Self { connection, dir: dir.to_owned(), _copy: None }),
+            Ok(connection) => Ok(Self { connection, dir, anchored, _copy: None }),
             Err(StoreError::Sqlite(error)) if needs_copy(&error) => {
-                let copy = copied(dir)?;
+                let copy = copied(&dir)?;
                 let connection = connect(&copy.path().join(DATABASE))?;
-                Ok(Self { connection, dir: dir.to_owned(), _copy: Some(copy) })
+                Ok(Self { connection, dir, anchored, _copy: Some(copy) })
             }
             Err(error) => Err(error),
         }
@@ -78,14 +91,19 @@ impl ReadStore {
         made_for(&self.connection)
     }
 
+    /// Whether the state directory may not outlive this machine's next restart.
+    pub fn is_volatile(&self) -> Result<bool, StoreError> {
+        FileSystem::of(&self.dir).map(|kind| kind.volatile)
+    }
+
     /// The store's keys, for what is sealed.
     pub fn unlock(&self, key: &KeySource) -> Result<Keys, StoreError> {
         unlock(&self.connection, key, false).map(|(_, keys)| keys)
     }
 
-    /// What the anchor tells; not yet known to be authentic.
-    pub fn anchored(&self) -> Result<Option<Head>, StoreError> {
-        Ok(anchor::read(&self.dir)?.map(|(head, _)| head))
+    /// What the anchor told when the store was opened; not known to be authentic.
+    pub fn anchored(&self) -> Option<Head> {
+        self.anchored
     }
 
     /// The first row of a query, if there is one.

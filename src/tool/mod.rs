@@ -40,6 +40,21 @@ impl std::fmt::Debug for ToolContext {
     }
 }
 
+/// What a reading came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// What the model is told.
+    pub text: String,
+    /// The digest of the file that was read whole, for a later edit.
+    pub digest: Option<crate::id::Digest>,
+}
+
+impl From<String> for Done {
+    fn from(text: String) -> Self {
+        Self { text, digest: None }
+    }
+}
+
 /// Why a tool that ran didn't do what was asked; the model is told.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {

@@ -2,13 +2,13 @@
 //!
 //! Bytes that aren't UTF-8 are shown as `\xNN`, never decoded by guess; a binary file isn't shown.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader, Read as _};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ToolContext, ToolError, resolve::Resolved};
-use crate::workspace::Kind;
+use super::{Done, ToolContext, ToolError, resolve::Resolved};
+use crate::{id::Digest, mutation::MOST_EDITED_BYTES, workspace::Kind};
 
 /// Bytes of the file that one call tells.
 const WINDOW: usize = 256 * 1024;
@@ -33,7 +33,7 @@ pub(super) fn run(
     input: &ReadFile,
     resolved: &Resolved,
     context: &ToolContext,
-) -> Result<String, ToolError> {
+) -> Result<Done, ToolError> {
     let target = |problem| ToolError::Target { path: input.path.clone(), problem };
     let look = resolved.look.as_ref().ok_or_else(|| target("this is not a file"))?;
     match look.kind {
@@ -49,7 +49,16 @@ pub(super) fn run(
     }
     let file = context.root.open_file(look)?;
     let read = |source| ToolError::Read { path: input.path.clone(), source };
-    let mut reader = BufReader::with_capacity(64 * 1024, file);
+    let mut whole = Vec::new();
+    let mut digest = None;
+    let mut reader: Box<dyn BufRead> = if look.bytes <= MOST_EDITED_BYTES {
+        // What is told and what is remembered for a later edit are the same bytes.
+        file.take(MOST_EDITED_BYTES + 1).read_to_end(&mut whole).map_err(read)?;
+        digest = Some(Digest::of(&whole));
+        Box::new(whole.as_slice())
+    } else {
+        Box::new(BufReader::with_capacity(64 * 1024, file))
+    };
     for _ in 1..first {
         if skip_line(&mut reader).map_err(read)? == 0 {
             return Err(target("the file has fewer lines than offset asks for"));
@@ -59,7 +68,7 @@ pub(super) fn run(
     if window.is_binary(first) {
         return Err(target("this is a binary file and is not shown"));
     }
-    Ok(window.told(look.bytes, first))
+    Ok(Done { text: window.told(look.bytes, first), digest })
 }
 
 fn skip_line(reader: &mut impl std::io::BufRead) -> std::io::Result<u64> {

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    ToolContext, ToolError,
+    Done, ToolContext, ToolError,
     args::{Arguments, BadArguments},
     finish::{self, Finish},
     list_files::{self, ListFiles},
@@ -158,11 +158,11 @@ impl Tool {
 
 impl Reading {
     /// Does it, on the very things that were resolved and judged. Blocks.
-    pub fn run(&self, resolved: &Resolved, context: &ToolContext) -> Result<String, ToolError> {
+    pub fn run(&self, resolved: &Resolved, context: &ToolContext) -> Result<Done, ToolError> {
         match self {
-            Self::ListFiles(input) => list_files::run(input, resolved, context),
+            Self::ListFiles(input) => list_files::run(input, resolved, context).map(Done::from),
             Self::ReadFile(input) => read_file::run(input, resolved, context),
-            Self::SearchText(input) => search_text::run(input, resolved, context),
+            Self::SearchText(input) => search_text::run(input, resolved, context).map(Done::from),
         }
     }
 }

@@ -22,6 +22,14 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// The path that the call leads to, relative to the root, if it lies inside.
+    pub fn inside(&self) -> Option<&str> {
+        match self.look.as_ref().map(|look| &look.spot) {
+            Some(Spot::Inside(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// The path as the model wrote it, for documents.
     pub fn target(&self) -> Option<&str> {
         self.call.subjects.first().map(|subject| match subject {

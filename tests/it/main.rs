@@ -22,4 +22,8 @@ mod run;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
+mod state;
+#[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod vault;

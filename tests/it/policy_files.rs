@@ -319,3 +319,133 @@ fn a_caller_s_mode_may_only_lower() {
         .document();
     assert_eq!((done.code, done.end().2.as_str()), (Some(2), "bad-argument"));
 }
+
+/// Who may push a tag, or a branch with a slash in its name, isn't who may review.
+#[test]
+fn a_revision_s_name_means_one_thing() {
+    let env = TestEnv::new();
+    git(&env, &["init", "-q", "-b", "main"]);
+    env.file("p.toml", GRANT);
+    git(&env, &["add", "-A"]);
+    git(&env, &["commit", "-q", "-m", "evil"]);
+    git(&env, &["tag", "origin/main"]);
+    git(&env, &["tag", "release"]);
+    env.file("p.toml", DENY);
+    git(&env, &["commit", "-q", "-am", "good"]);
+    let input = r#"{"path":"src/a.rs"}"#;
+    let ask = |rev: &str| explain(&env, &[&format!("git:{rev}:p.toml")], "edit_file", input);
+    assert_eq!(
+        ask("origin/main").end().2,
+        "revision-missing",
+        "a tag of that name is not the remote's branch"
+    );
+    git(&env, &["update-ref", "refs/remotes/origin/main", "HEAD"]);
+    git(&env, &["commit", "-q", "--allow-empty", "-m", "three"]);
+    assert_eq!(
+        ask("origin/main").json()["explanation"]["because"],
+        "default",
+        "the remote's branch has no grant"
+    );
+    assert_eq!(ask("release").code, Some(0), "a tag that is alone of its name");
+    git(&env, &["branch", "release", "HEAD~1"]);
+    assert_eq!(ask("release").end().2, "revision-missing", "a tag and a branch of one name");
+    assert_eq!(ask("refs/tags/release").code, Some(0));
+}
+
+#[test]
+fn a_bare_repository_in_the_tree_answers_nothing() {
+    let env = TestEnv::new();
+    git(&env, &["init", "-q", "-b", "main"]);
+    git(&env, &["init", "-q", "--bare", "svc"]);
+    env.file("x/p.toml", GRANT);
+    git(&env, &["-C", "svc", "--work-tree", "../x", "add", "p.toml"]);
+    git(&env, &["-C", "svc", "--work-tree", "../x", "commit", "-q", "-m", "evil"]);
+    git(&env, &["-C", "svc", "update-ref", "refs/remotes/origin/main", "HEAD"]);
+    git(&env, &["-C", "svc", "symbolic-ref", "HEAD", "refs/heads/none"]);
+    let input = r#"{"path":"src/a.rs"}"#;
+    let args = [
+        "policy",
+        "explain",
+        "--json",
+        "-C",
+        "svc",
+        "--policy",
+        "git:origin/main:p.toml",
+        "--tool",
+        "edit_file",
+        "--input",
+        input,
+    ];
+    assert_ne!(env.thcode(&args).document().code, Some(0));
+}
+
+#[test]
+fn no_link_on_the_way_and_no_place_above_launders_a_file() {
+    let env = TestEnv::new();
+    env.outside("grant.policy.toml", GRANT);
+    fs::create_dir(env.workspace().join("sub")).unwrap();
+    symlink(env.beside(""), env.workspace().join("lnk")).unwrap();
+    symlink(env.workspace(), env.beside("into")).unwrap();
+    env.file("grant.policy.toml", GRANT);
+    let input = r#"{"path":"src/a.rs"}"#;
+    let through = env.beside("into/lnk/grant.policy.toml");
+    for name in ["lnk/grant.policy.toml", "sub/../lnk/grant.policy.toml", through.to_str().unwrap()] {
+        assert_eq!(
+            explain(&env, &[name], "edit_file", input).end().2,
+            "policy-grants-from-workspace",
+            "{name}"
+        );
+    }
+    git(&env, &["init", "-q"]);
+    let args = [
+        "policy",
+        "explain",
+        "--json",
+        "-C",
+        "sub",
+        "--policy",
+        "grant.policy.toml",
+        "--tool",
+        "edit_file",
+        "--input",
+        input,
+    ];
+    let above = env.thcode(&args).document();
+    assert_eq!(
+        above.end().2,
+        "policy-grants-from-workspace",
+        "above -C, and still of the checked-out tree"
+    );
+}
+
+#[test]
+fn a_file_of_the_tree_raises_no_budget() {
+    let env = TestEnv::new();
+    env.file("wide.policy.toml", "version = 1\n[budget]\niterations = 4000\n");
+    env.file("narrow.policy.toml", "version = 1\n[budget]\niterations = 3\n");
+    let cassette = env.cassette(&[json!({"text": "x"})]);
+    let limit = |policies: &[&str]| {
+        let policies: Vec<&str> = policies.iter().flat_map(|file| ["--policy", *file]).collect();
+        let args =
+            [&["run", "--json", "--cassette", cassette.to_str().unwrap(), "x"][..], &policies].concat();
+        env.thcode(&args).document().json()["budget"]["iterations"]["limit"].clone()
+    };
+    assert_eq!(limit(&["wide.policy.toml"]), 8);
+    assert_eq!(limit(&["narrow.policy.toml"]), 3);
+    assert_eq!(limit(&["preset:refactor", "wide.policy.toml"]), 50);
+    assert_eq!(limit(&["preset:refactor", "narrow.policy.toml"]), 3);
+}
+
+#[test]
+fn what_is_extended_leads_nowhere_else() {
+    let env = TestEnv::new();
+    let secret = env.outside("secret.txt", "root:x:0:0:secret-content");
+    symlink(&secret, env.workspace().join("l.toml")).unwrap();
+    env.file("e.policy.toml", "version = 1\nextends = [\"l.toml\"]\n");
+    let done = env.thcode(&["policy", "check", "e.policy.toml", "--json"]).document();
+    assert_eq!(done.code, Some(2));
+    assert!(
+        done.stdout.contains("symbolic link") && !done.stdout.contains("secret-content"),
+        "{done:?}"
+    );
+}

@@ -158,7 +158,7 @@ fn what_can_not_be_read_is_malformed_told_and_not_a_denial() {
         ("c5", "write_everything", "{}"),
         ("c6", "Read_File", r#"{"path":"a.txt"}"#),
         ("c7", "read_file", ""),
-        ("c8", "create_file", r#"{"path":"x","content":"y"}"#),
+        ("c8", "run_everything", r#"{"path":"x"}"#),
         ("c9", "finish", r#"{"outcome":"splendid","summary":"x"}"#),
     ];
     let (done, _) = against(&env, vec![message("", &calls, "tool_calls"), text("Done.")], &[]);
@@ -623,10 +623,14 @@ fn every_cause_is_reached() {
     reached.insert(crate::env::finish(child).end().2);
     drop(held);
 
+    reached.extend(crate::state::causes());
+
+    reached.extend(crate::vault::causes());
     let on_demand = [CauseCode::InternalError, CauseCode::DocumentInvalid];
     let missing: Vec<&str> = CauseCode::ALL
         .iter()
-        .filter(|code| !on_demand.contains(code) && !reached.contains(code.token()))
+        .filter(|code| !on_demand.contains(code))
+        .filter(|code| !reached.contains(code.token()))
         .map(|code| code.token())
         .collect();
     assert_eq!(missing, Vec::<&str>::new(), "reached: {reached:?}");
@@ -644,10 +648,12 @@ fn every_stop_reason_has_a_class() {
     let wanted = [
         "BLOCKED",
         "BUDGET_EXHAUSTED",
+        "BUSY",
         "CANCELLED",
         "EXPECTATION_FAILED",
         "PROVIDER_FAILED",
         "PROVIDER_UNAVAILABLE",
+        "RECOVERY_REQUIRED",
         "SUCCESS",
     ];
     assert_eq!(classes.into_iter().collect::<Vec<_>>(), wanted);

@@ -60,6 +60,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
             "journal",
             "session",
             "checkpoint",
+            "mutation",
             "provider",
             "tool",
             "agent",

@@ -277,9 +277,9 @@ fn the_presets_do_what_they_say() {
             assert_eq!(on(&set, tool, "src/a.rs"), "Deny Matrix", "{name} {tool}");
         }
     }
-    assert_eq!(preset("preset:review").settings().iterations, Some(30));
+    assert_eq!(preset("preset:review").settings().iterations, 30);
     let refactor = preset("preset:refactor");
-    assert_eq!(refactor.settings().iterations, Some(50));
+    assert_eq!(refactor.settings().iterations, 50);
     for (tool, path, expected) in [
         ("read_file", "Cargo.toml", "Allow Matrix"),
         ("edit_file", "src/lib.rs", "Allow Rule refactor-edit-sources"),

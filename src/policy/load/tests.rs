@@ -314,7 +314,7 @@ fn what_is_right_loads() {
         on_denial: OnDenial::Stop,
         arg_bytes: 20_971_520,
         json_depth: 16,
-        iterations: Some(7),
+        iterations: 7,
         files_changed: Some(20),
         bytes_written: Some(5_000_000),
         retention_rounds: Some(9),
@@ -349,7 +349,7 @@ fn of_several_files_the_strictest_setting_holds() {
         assert_eq!(settings.on_denial, OnDenial::Fail);
         assert_eq!(settings.default, DefaultDecision::Ask);
         assert_eq!(settings.ask_means, AskMeans::Stop);
-        assert_eq!(settings.iterations, Some(3));
+        assert_eq!(settings.iterations, 3);
     }
 }
 

@@ -1,0 +1,160 @@
+//! What a run keeps: the lease, the store and its journal opened, and nothing left over from an
+//! earlier run that the caller hasn't been told of.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Common, Fail, state};
+use crate::{
+    agent::{Keeper, NotBegun, Opened, WriteSet},
+    checkpoint::{Capacity, RetentionConfig},
+    contract::{CauseCode, ExitClass, Failure, turn::StopReason},
+    host::Host,
+    id::{SessionId, TurnId},
+    journal::{self, Log},
+    mutation::{Limits, Protection},
+    policy::set::PolicySet,
+    session::{self, Start},
+    store::{Lease, Store},
+    workspace::Root,
+};
+
+/// What the caller says about keeping.
+#[derive(Debug, Clone)]
+pub struct KeepOptions {
+    /// Which session the turn belongs to.
+    pub session: SessionChoice,
+    /// How long to wait for another run to end.
+    pub wait_lock: Duration,
+    /// What to do where an earlier run left operations interrupted.
+    pub on_interrupted: OnInterrupted,
+    /// The files that the turn may change, where the caller says.
+    pub max_files_changed: Option<u32>,
+    /// The bytes that the turn may write, where the caller says.
+    pub max_bytes_written: Option<u64>,
+}
+
+/// Which session a turn belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionChoice {
+    /// A new one.
+    New,
+    /// One that is there: its id, a unique prefix of it, its label, or `last`.
+    Resume(String),
+    /// A new one that begins with a copy of another's history.
+    Fork(String),
+}
+
+/// What to do where an earlier run left operations interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnInterrupted {
+    /// Not to begin.
+    Stop,
+    /// To begin all the same, and to say so.
+    Ignore,
+}
+
+/// A run that keeps, or why it can't begin.
+pub(super) struct Kept {
+    pub(super) keeper: Keeper,
+    /// Operations of earlier runs that are left interrupted.
+    pub(super) interrupted: u64,
+}
+
+/// What the turn may write: the policy's numbers, which the caller may only lower.
+pub(super) fn write_set(policy: &PolicySet, options: &KeepOptions) -> WriteSet {
+    let settings = policy.settings();
+    let least =
+        |one: Option<u64>, other: Option<u64>| one.unwrap_or(u64::MAX).min(other.unwrap_or(u64::MAX));
+    let files = least(settings.files_changed.map(u64::from), options.max_files_changed.map(u64::from));
+    WriteSet {
+        files: u32::try_from(files).unwrap_or(u32::MAX),
+        bytes: least(settings.bytes_written, options.max_bytes_written),
+    }
+}
+
+pub(super) fn open(
+    host: &Host,
+    common: &Common,
+    root: &Arc<Root>,
+    policy: &PolicySet,
+    options: &KeepOptions,
+    turn: (TurnId, Option<&str>),
+) -> Result<Result<Kept, NotBegun>, Fail> {
+    match try_open(host, common, root, policy, options, turn) {
+        Ok(kept) => Ok(kept),
+        Err(fail) => not_begun(fail).map(Err),
+    }
+}
+
+fn try_open(
+    host: &Host,
+    common: &Common,
+    root: &Arc<Root>,
+    policy: &PolicySet,
+    options: &KeepOptions,
+    (turn_id, label): (TurnId, Option<&str>),
+) -> Result<Result<Kept, NotBegun>, Fail> {
+    let place = state::place(host, root.path(), &common.state)?;
+    Store::prepare(&place, root.path())?;
+    let lease = Lease::take(host, root.path(), &place, options.wait_lock)?;
+    let key = state::key_source(host, &place, &common.state);
+    let store = Store::open(host, &place, root.path(), &key, lease)?;
+    if store.facts().volatile {
+        tracing::warn!("{} may not outlive this machine's next restart", place.dir.display());
+    }
+    if store.facts().workspace != root.path() {
+        return Err(another_workspace(&store.facts().workspace, root.path()));
+    }
+    let log = Log::open(&store)?;
+    let interrupted = journal::interrupted(&store)?;
+    if interrupted > 0 && options.on_interrupted == OnInterrupted::Stop {
+        return Ok(Err(recovery_required(interrupted)));
+    }
+    let fresh = SessionId::from_uuid(host.uuid());
+    let there = |text: &str| session::find(&store, Some(store.keys()), text);
+    let start = match &options.session {
+        SessionChoice::New => Start::New(fresh),
+        SessionChoice::Resume(text) => Start::Continue(there(text)?),
+        SessionChoice::Fork(text) => Start::Fork { from: there(text)?, into: fresh },
+    };
+    let settings = policy.settings();
+    let retention = settings.retention_rounds.and_then(|rounds| RetentionConfig::new(rounds).ok());
+    let limits = Limits {
+        capacity: Capacity::MOST.lowered(settings.checkpoint_cap, settings.store_cap),
+        retention: retention.unwrap_or(RetentionConfig::DEFAULT),
+        break_hard_links: false,
+        protection: Protection::Required,
+    };
+    let opened =
+        Opened { store, log, limits, write_set: write_set(policy, options), policy: policy.digest() };
+    let keeper = Keeper::begin(host, Arc::clone(root), opened, start, turn_id, label)?;
+    Ok(Ok(Kept { keeper, interrupted }))
+}
+
+fn another_workspace(made_for: &str, root: &str) -> Fail {
+    let message = format!("the store was made for the workspace {made_for}, and this one is {root}");
+    let failure = Failure::new(CauseCode::StateDirRefused, message);
+    Fail::usage(
+        failure.action("name another state directory with --state-dir, or the workspace with -C"),
+    )
+}
+
+fn recovery_required(interrupted: u64) -> NotBegun {
+    let words = if interrupted == 1 { "operation was" } else { "operations were" };
+    let message = format!(
+        "{interrupted} {words} interrupted in an earlier run, and what became of it isn't settled"
+    );
+    let failure = Failure::new(CauseCode::RecoveryRequired, message)
+        .action("look at the files that it was changing; --on-interrupted ignore begins all the same");
+    NotBegun { stop_reason: StopReason::RecoveryRequired, failure }
+}
+
+/// What kept a turn from beginning is told in its document; what the caller got wrong ends the verb.
+fn not_begun(fail: Fail) -> Result<NotBegun, Fail> {
+    let stop_reason = match (fail.class, fail.failure.cause_code) {
+        (_, CauseCode::WorkspaceInUse) => StopReason::WorkspaceInUse,
+        (ExitClass::Blocked, _) => StopReason::StoreUnavailable,
+        _ => return Err(fail),
+    };
+    Ok(NotBegun { stop_reason, failure: fail.failure })
+}

@@ -1,0 +1,86 @@
+//! Where the state is, and with which key: from the caller's words to a place, a key source and an
+//! open store.
+
+use std::path::{Path, PathBuf};
+
+use super::{Common, Fail};
+use crate::{
+    crypto::{KeySource, Keys},
+    host::Host,
+    journal::{self, JournalError, Rows as _},
+    redact::Secret,
+    store::{Head, ReadStore, StatePlace, StoreError, state_place},
+};
+
+/// The variable that holds the key itself.
+const KEY_VARIABLE: &str = "THCODE_KEY";
+
+/// What the caller says about the state.
+#[derive(Debug, Clone, Default)]
+pub struct StateOptions {
+    /// The state directory.
+    pub dir: Option<PathBuf>,
+    /// The key file.
+    pub key_file: Option<PathBuf>,
+}
+
+/// Where the key comes from: the named file, else the variable, else the file beside the state
+/// directory. A variable that is set but empty counts as unset (a missing CI secret is the empty
+/// string), which is told: the key beside would be another one.
+pub fn key_source(host: &Host, place: &StatePlace, options: &StateOptions) -> KeySource {
+    if let Some(file) = &options.key_file {
+        return KeySource::File(file.clone());
+    }
+    if host.is_set_but_empty(KEY_VARIABLE) {
+        tracing::warn!("{KEY_VARIABLE} is set but empty: it counts as unset");
+    }
+    match host.var(KEY_VARIABLE) {
+        // Where it isn't UTF-8 it isn't base64 either, and is refused as that.
+        Some(key) => KeySource::Variable(Secret::new(key.to_string_lossy().into_owned())),
+        None => KeySource::Beside(place.key.clone()),
+    }
+}
+
+/// Where the state of a workspace is. Where a directory was named, `root` doesn't matter.
+pub fn place(host: &Host, root: &str, options: &StateOptions) -> Result<StatePlace, Fail> {
+    Ok(state_place(host, root, options.dir.as_deref())?)
+}
+
+/// The place that a reading verb means: the named state directory, wherever it lies, else the one of
+/// the workspace.
+pub(super) fn place_to_read(host: &Host, common: &Common) -> Result<StatePlace, Fail> {
+    if common.state.dir.is_some() {
+        return place(host, "", &common.state);
+    }
+    place(host, common.root(host)?.path(), &common.state)
+}
+
+/// Opens a store for reading. It is served only if everything is there that was durable once.
+pub fn open_read(dir: &Path) -> Result<ReadStore, Fail> {
+    let store = ReadStore::open(dir)?;
+    whole(&store)?;
+    Ok(store)
+}
+
+/// The last row of a journal that holds all that the head anchor tells of. Needs no key: that the
+/// anchor and the rows are of this store's key is a matter of `unlock` and of writers.
+pub fn whole(store: &ReadStore) -> Result<Head, JournalError> {
+    let lost = |what: String| JournalError::from(StoreError::Behind(what));
+    let Some(anchored) = store.anchored() else {
+        return match store.hash_at(1)? {
+            Some(_) => Err(lost("the head anchor is gone or torn".to_owned())),
+            None => Ok(Head::EMPTY),
+        };
+    };
+    if anchored.seq > 0 && store.hash_at(anchored.seq)?.as_deref() != Some(anchored.hash.as_slice()) {
+        return Err(lost(format!("row {} is gone or is another one", anchored.seq)));
+    }
+    journal::verify(store, anchored, None)
+}
+
+/// The keys, where they can be had; a reason on standard error, where they can't. For verbs that
+/// also work without.
+pub(super) fn keys_if_any(store: &ReadStore, key: &KeySource) -> Option<Keys> {
+    let tell = |error: &StoreError| tracing::warn!("what is sealed stays untold: {error}");
+    store.unlock(key).inspect_err(tell).ok()
+}

@@ -1,0 +1,109 @@
+//! `StoreReport`, the document of `thcode store list` and `store stats`: what is kept, and where.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Document, ExitClass, failure::Failure, schema_tag};
+use crate::id::{SessionId, Timestamp};
+
+schema_tag!(
+    /// The constant `thcode.store-report/v1`.
+    StoreReportSchema = "thcode.store-report/v1"
+);
+
+/// The stores of this user, or what one store holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreReport {
+    /// Which document this is.
+    pub schema: StoreReportSchema,
+    /// The version of thcode that wrote it.
+    pub tool_version: String,
+    /// The stores, by directory: all that were looked for by `list`, the one of `stats`.
+    pub stores: Vec<StoreEntry>,
+    /// What the one store holds, for `stats`; null for `list`.
+    pub stats: Option<StoreStats>,
+    /// What went wrong; null where nothing did. That a store of `list` can't be read is told there.
+    pub failure: Option<Failure>,
+    /// The class of the end.
+    pub exit_class: ExitClass,
+    /// The code that the process exits with.
+    pub exit_code: u8,
+}
+
+impl Document for StoreReport {
+    const NAME: &'static str = "store-report";
+
+    fn exit_class(&self) -> ExitClass {
+        self.exit_class
+    }
+}
+
+/// One store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreEntry {
+    /// Its state directory.
+    pub state_dir: String,
+    /// The workspace that it was made for; null where the store can't be read.
+    pub workspace: Option<String>,
+    /// The run that began last; null where there was none or the store can't be read.
+    pub last_run: Option<LastRun>,
+    /// Operations without a proven end: interrupted ones and, while `live`, the runner's own. Null
+    /// where the store can't be read.
+    pub open_operations: Option<u64>,
+    /// Whether a runner holds it now.
+    pub live: bool,
+    /// The bytes of the files in the state directory.
+    pub disk_bytes: u64,
+    /// Whether a key file lies beside the directory. The key may be somewhere else.
+    pub key_file_present: bool,
+    /// Why the store can't be read; null where it can.
+    pub failure: Option<Failure>,
+}
+
+/// A run, as far as it can be told without a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastRun {
+    /// Its session.
+    pub session_id: SessionId,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended; null while it runs, and for ever if it was cut off.
+    pub ended_at: Option<Timestamp>,
+    /// Its `stopReason`; null as `endedAt`.
+    pub stop_reason: Option<String>,
+    /// Its exit code; null as `endedAt`.
+    pub exit_code: Option<u8>,
+}
+
+/// What a store holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreStats {
+    /// The version of its tables.
+    pub version: u32,
+    /// The version of its key.
+    pub key_version: u32,
+    /// Its tables, by name.
+    pub tables: Vec<TableStats>,
+    /// Events in its journal.
+    pub journal_rows: u64,
+    /// The bytes of sealed file images, in the database and beside it.
+    pub image_bytes: u64,
+    /// The bytes of the write-ahead log.
+    pub wal_bytes: u64,
+    /// Whether it lies on a file system that may not outlive this machine's next restart.
+    pub volatile: bool,
+}
+
+/// One table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+}
