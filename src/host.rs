@@ -132,6 +132,11 @@ impl Host {
         mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
     }
 
+    /// The system's directory for temporary files.
+    pub fn temp_dir(&self) -> std::path::PathBuf {
+        std::env::temp_dir()
+    }
+
     /// The home directory as `HOME` gives it.
     pub fn home(&self) -> Option<std::path::PathBuf> {
         self.var("HOME").map(std::path::PathBuf::from).filter(|home| home.is_absolute())

@@ -85,6 +85,8 @@ pub struct NotBegun {
     pub stop_reason: StopReason,
     /// What is wrong.
     pub failure: Failure,
+    /// Whether an operation stands whose outcome a person must look at.
+    pub unproven: bool,
 }
 
 /// Everything that a turn is run with.
@@ -142,7 +144,12 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
     let scripted = matches!(setup.provider, Ok(Provider::Scripted(_)));
     let end = match setup.provider {
         Ok(mut provider) => turn.run(&mut provider).await,
-        Err(NotBegun { stop_reason, failure }) => End::failed(stop_reason, failure),
+        Err(NotBegun { stop_reason, failure, unproven }) => {
+            if unproven {
+                turn.record.unknown();
+            }
+            End::failed(stop_reason, failure)
+        }
     };
     let end = turn.kept(end);
     let mut residual_risks = Vec::new();

@@ -1,9 +1,10 @@
 //! `doctor`: what this machine gives, and whether the run that was asked about would start.
 
 use super::{
-    Common, Ended,
+    Common, Ended, Fail,
     policy_files::{self, NoPolicy, PolicyOptions},
     providers::{self, ProviderOptions},
+    state,
 };
 use crate::{
     contract::{
@@ -11,6 +12,7 @@ use crate::{
         doctor::{DoctorCheck, DoctorReport, DoctorReportSchema, DoctorStatus},
     },
     host::Host,
+    store::{ReadStore, StoreError},
     workspace::Root,
 };
 
@@ -34,6 +36,7 @@ pub fn examine(
     };
     if let Some(root) = &root {
         checks.push(kernel(root));
+        checks.push(state_check(host, common, root));
         checks.push(policy_check(host, root, policy));
     }
     checks.push(provider_check(host, provider));
@@ -67,6 +70,29 @@ fn kernel(root: &Root) -> DoctorCheck {
             DoctorStatus::Refused,
             "openat2 is missing: paths can't be contained by handle",
         )
+    }
+}
+
+/// Looks at the state directory and the key, and makes neither.
+fn state_check(host: &Host, common: &Common, root: &Root) -> DoctorCheck {
+    let looked = || -> Result<String, Fail> {
+        let place = state::place(host, root.path(), &common.state)?;
+        let key = state::key_source(host, &place, &common.state);
+        let dir = place.dir.display().to_string();
+        match ReadStore::open(&place.dir) {
+            Err(StoreError::Missing(_)) => Ok(format!("{dir}: a run would make it")),
+            Err(error) => Err(error.into()),
+            Ok(store) => {
+                state::whole(&store)?;
+                store.unlock(&key)?;
+                let volatile = if store.is_volatile()? { "; it may not outlive a restart" } else { "" };
+                Ok(format!("{dir}: whole, and the key is its own{volatile}"))
+            }
+        }
+    };
+    match looked() {
+        Ok(detail) => check("state-directory", DoctorStatus::Ok, &detail),
+        Err(fail) => check("state-directory", DoctorStatus::Refused, &fail.failure.message),
     }
 }
 

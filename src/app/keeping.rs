@@ -10,11 +10,11 @@ use crate::{
     contract::{CauseCode, ExitClass, Failure, turn::StopReason},
     host::Host,
     id::{SessionId, TurnId},
-    journal::{self, Log},
+    journal::{self, Interrupted, Log},
     mutation::{Limits, Protection},
     policy::set::PolicySet,
     session::{self, Start},
-    store::{Lease, Store},
+    store::{KeySource, Lease, StatePlace, Store},
     workspace::Root,
 };
 
@@ -23,6 +23,8 @@ use crate::{
 pub struct KeepOptions {
     /// Which session the turn belongs to.
     pub session: SessionChoice,
+    /// Whether the store is this run's own, and removed after a clean end.
+    pub ephemeral: bool,
     /// How long to wait for another run to end.
     pub wait_lock: Duration,
     /// What to do where an earlier run left operations interrupted.
@@ -56,6 +58,8 @@ pub enum OnInterrupted {
 /// A run that keeps, or why it can't begin.
 pub(super) struct Kept {
     pub(super) keeper: Keeper,
+    /// The place to remove after a clean end.
+    pub(super) ephemeral: Option<StatePlace>,
     /// Operations of earlier runs that are left interrupted.
     pub(super) interrupted: u64,
 }
@@ -94,10 +98,23 @@ fn try_open(
     options: &KeepOptions,
     (turn_id, label): (TurnId, Option<&str>),
 ) -> Result<Result<Kept, NotBegun>, Fail> {
-    let place = state::place(host, root.path(), &common.state)?;
+    let place = match options.ephemeral {
+        true => ephemeral_place(host),
+        false => state::place(host, root.path(), &common.state)?,
+    };
     Store::prepare(&place, root.path())?;
     let lease = Lease::take(host, root.path(), &place, options.wait_lock)?;
     let key = state::key_source(host, &place, &common.state);
+    if let KeySource::File(file) = &key
+        && std::fs::canonicalize(file).is_ok_and(|file| file.starts_with(root.path()))
+    {
+        let message = format!(
+            "the key file {} lies inside the workspace, where the model may read",
+            file.display()
+        );
+        let failure = Failure::new(CauseCode::StateDirRefused, message);
+        return Err(Fail::usage(failure.action("move it outside, and name it there")));
+    }
     let store = Store::open(host, &place, root.path(), &key, lease)?;
     if store.facts().volatile {
         tracing::warn!("{} may not outlive this machine's next restart", place.dir.display());
@@ -107,7 +124,7 @@ fn try_open(
     }
     let log = Log::open(&store)?;
     let interrupted = journal::interrupted(&store)?;
-    if interrupted > 0 && options.on_interrupted == OnInterrupted::Stop {
+    if interrupted.operations > 0 && options.on_interrupted == OnInterrupted::Stop {
         return Ok(Err(recovery_required(interrupted)));
     }
     let fresh = SessionId::from_uuid(host.uuid());
@@ -128,7 +145,14 @@ fn try_open(
     let opened =
         Opened { store, log, limits, write_set: write_set(policy, options), policy: policy.digest() };
     let keeper = Keeper::begin(host, Arc::clone(root), opened, start, turn_id, label)?;
-    Ok(Ok(Kept { keeper, interrupted }))
+    let ephemeral = options.ephemeral.then_some(place);
+    Ok(Ok(Kept { keeper, ephemeral, interrupted: interrupted.operations }))
+}
+
+/// A place of this run alone, below the system's directory for temporary files.
+fn ephemeral_place(host: &Host) -> StatePlace {
+    let own = host.temp_dir().join(format!("thcode-{}", host.uuid().simple()));
+    StatePlace { dir: own.join("state"), key: own.join("state.key") }
 }
 
 fn another_workspace(made_for: &str, root: &str) -> Fail {
@@ -139,14 +163,15 @@ fn another_workspace(made_for: &str, root: &str) -> Fail {
     )
 }
 
-fn recovery_required(interrupted: u64) -> NotBegun {
-    let words = if interrupted == 1 { "operation was" } else { "operations were" };
+fn recovery_required(interrupted: Interrupted) -> NotBegun {
+    let operations = interrupted.operations;
+    let words = if operations == 1 { "operation was" } else { "operations were" };
     let message = format!(
-        "{interrupted} {words} interrupted in an earlier run, and what became of it isn't settled"
+        "{operations} {words} interrupted in an earlier run, and what became of it isn't settled"
     );
     let failure = Failure::new(CauseCode::RecoveryRequired, message)
         .action("look at the files that it was changing; --on-interrupted ignore begins all the same");
-    NotBegun { stop_reason: StopReason::RecoveryRequired, failure }
+    NotBegun { stop_reason: StopReason::RecoveryRequired, failure, unproven: interrupted.unproven > 0 }
 }
 
 /// What kept a turn from beginning is told in its document; what the caller got wrong ends the verb.
@@ -156,5 +181,5 @@ fn not_begun(fail: Fail) -> Result<NotBegun, Fail> {
         (ExitClass::Blocked, _) => StopReason::StoreUnavailable,
         _ => return Err(fail),
     };
-    Ok(NotBegun { stop_reason, failure: fail.failure })
+    Ok(NotBegun { stop_reason, failure: fail.failure, unproven: false })
 }

@@ -13,12 +13,13 @@ use super::{
 use crate::{
     agent::{Keeper, NotBegun, Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn},
     contract::{
-        CauseCode, Failure,
+        CauseCode, ExitClass, Failure,
         stream::StreamPayload,
         turn::{StopReason, TurnResult},
     },
     host::Host,
     id::{SessionId, TurnId},
+    store::{StatePlace, Store},
 };
 
 /// What the caller asks of a run.
@@ -80,11 +81,19 @@ pub fn run(
     let turn_id = TurnId::from_uuid(host.uuid());
     let turn = (turn_id, options.label.as_deref());
     let write_set = keeping::write_set(&policy, &options.keep);
+    let mut ephemeral = None;
     let (keeper, provider, interrupted) = match chosen.provider {
         // Nothing is made or locked for a run that can't ask anybody.
-        Err(failure) => (None, Err(NotBegun { stop_reason: StopReason::ProviderFailed, failure }), 0),
+        Err(failure) => (
+            None,
+            Err(NotBegun { stop_reason: StopReason::ProviderFailed, failure, unproven: false }),
+            0,
+        ),
         Ok(provider) => match keeping::open(host, common, &root, &policy, &options.keep, turn)? {
-            Ok(kept) => (Some(kept.keeper), Ok(provider), kept.interrupted),
+            Ok(kept) => {
+                ephemeral = kept.ephemeral;
+                (Some(kept.keeper), Ok(provider), kept.interrupted)
+            }
             Err(not_begun) => (None, Err(not_begun), 0),
         },
     };
@@ -124,12 +133,26 @@ pub fn run(
         .build()
         .map_err(|error| cannot_start(&error))?;
     let session = state.session_id;
-    let result = runtime.block_on(run_turn(input, state, setup));
+    let mut result = runtime.block_on(run_turn(input, state, setup));
     scrubbed.end(session);
     // A tool that a signal left behind must not hold the document up.
     runtime.shutdown_background();
+    if let Some(place) = ephemeral {
+        remove_ephemeral(&mut result, &place);
+    }
     tell_denials(&result);
     Ok(Ended::Turn(Box::new(result)))
+}
+
+/// Removes a store that was this run's own; one that may still be needed stays, and is named.
+fn remove_ephemeral(result: &mut TurnResult, place: &StatePlace) {
+    let clean = result.exit_class != ExitClass::UnknownOutcome
+        && result.stop_reason != StopReason::StoreUnavailable;
+    match clean.then(|| Store::remove(place)) {
+        Some(Ok(())) => result.state_dir = None,
+        Some(Err(error)) => tracing::warn!("the store of this run is left: {error}"),
+        None => tracing::warn!("the store of this run is kept in {}", place.dir.display()),
+    }
 }
 
 pub(super) fn no_openat2() -> Fail {

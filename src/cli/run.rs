@@ -100,6 +100,9 @@ pub(super) struct RunArgs {
     /// With -c or -r: begin a new session with a copy of that history.
     #[arg(long)]
     fork: bool,
+    /// Keep this run in a store of its own, which is removed after a clean end.
+    #[arg(long, conflicts_with_all = ["go_on", "resume", "fork"])]
+    ephemeral: bool,
     /// How long to wait for another run in this workspace to end.
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = duration)]
     wait_lock: Duration,
@@ -163,6 +166,7 @@ pub(super) fn dispatch(
         provider: args.provider.app(),
         keep: KeepOptions {
             session,
+            ephemeral: args.ephemeral,
             wait_lock: args.wait_lock,
             on_interrupted: match args.on_interrupted {
                 OnInterrupted::Stop => keeping::OnInterrupted::Stop,

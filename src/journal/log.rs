@@ -27,15 +27,29 @@ impl DispatchCommitted {
     }
 }
 
-/// How many operations have no end yet: each that was proposed has exactly one in the long run.
-pub fn interrupted(store: &Store) -> Result<u64, StoreError> {
+/// Operations of earlier runs that aren't settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupted {
+    /// All of them.
+    pub operations: u64,
+    /// Those of which it is known that nobody could tell: a person must look.
+    pub unproven: u64,
+}
+
+/// Which operations have no end yet: each that was proposed has exactly one in the long run.
+pub fn interrupted(store: &Store) -> Result<Interrupted, StoreError> {
     let sql = "SELECT (SELECT count(*) FROM journal WHERE kind = 'OperationProposed') \
         - (SELECT count(*) FROM journal WHERE kind IN ('OperationSucceeded', 'OperationFailed', \
            'OperationBlocked', 'OperationCancelled', 'OperationUnknownOutcome')) \
         + (SELECT count(*) FROM inflight WHERE operation_id IN \
            (SELECT operation_id FROM journal WHERE kind IN ('OperationFailed', 'OperationUnknownOutcome')))";
-    let open = store.first(sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
-    Ok(u64::try_from(open).unwrap_or(0))
+    let unproven = "SELECT count(*) FROM inflight WHERE operation_id IN \
+        (SELECT operation_id FROM journal WHERE kind = 'OperationUnknownOutcome')";
+    let count = |sql: &str| -> Result<u64, StoreError> {
+        let found = store.first(sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
+        Ok(u64::try_from(found).unwrap_or(0))
+    };
+    Ok(Interrupted { operations: count(sql)?, unproven: count(unproven)? })
 }
 
 /// The journal, open for appending.

@@ -13,7 +13,7 @@ mod status;
 pub use chain::{Fault, Rows, verify};
 pub use event::{Event, Payload, Provenance};
 pub use inflight::{Inflight, InflightImage};
-pub use log::{DispatchCommitted, Log, Stage, interrupted};
+pub use log::{DispatchCommitted, Interrupted, Log, Stage, interrupted};
 pub use status::{IllegalEvent, Status};
 
 use crate::store::StoreError;

@@ -133,6 +133,12 @@ impl Store {
         Ok(Self { connection, anchor, anchored, keys, facts, dir, always_full, _lease: lease })
     }
 
+    /// Removes a store that was one run's own, with its key and the directory that holds both.
+    pub fn remove(place: &StatePlace) -> Result<(), StoreError> {
+        let own = place.dir.parent().filter(|own| place.key.parent() == Some(own)).unwrap_or(&place.dir);
+        std::fs::remove_dir_all(own).map_err(|source| StoreError::Io { path: own.to_owned(), source })
+    }
+
     /// The store's keys.
     pub fn keys(&self) -> &Keys {
         &self.keys

@@ -339,3 +339,33 @@ fn interrupted(env: &TestEnv) -> String {
         }
     }
 }
+
+#[test]
+fn an_ephemeral_run_leaves_nothing_behind() {
+    let env = TestEnv::new();
+    let temp = env.beside("tmp");
+    fs::create_dir(&temp).unwrap();
+    let run = Run::new(&env, &[calls(&[create("a", "1")]), json!({"text": "x"})]).with(&["--ephemeral"]);
+    let mut call = run.call().env("TMPDIR", &temp);
+    let child = call.start();
+    let done = finish(child);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.json()["stateDir"], Value::Null);
+    assert_eq!(fs::read_dir(&temp).unwrap().count(), 0);
+    assert!(!env.home().join(".local").exists());
+}
+
+#[test]
+fn a_key_that_the_model_could_read_and_a_store_of_another_workspace_are_refused() {
+    let env = TestEnv::new();
+    let key = env.file("state.key", "x");
+    let replies = [json!({"text": "x"})];
+    let done = Run::new(&env, &replies).with(&["--key-file", key.to_str().unwrap()]).document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "state-dir-refused"));
+    let state = env.beside("state");
+    let named = ["--state-dir", state.to_str().unwrap()];
+    assert_eq!(Run::new(&env, &replies).with(&named).document().code, Some(0));
+    fs::create_dir(env.workspace().join("other")).unwrap();
+    let other = Run::new(&env, &replies).with(&named).with(&["-C", "other"]).document();
+    assert_eq!((other.code, other.end().2.as_str()), (Some(2), "state-dir-refused"), "{other:?}");
+}
