@@ -1,6 +1,9 @@
 //! What becomes of one call: judged at the gate, journaled, done or refused, and told.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use super::{
     end::{End, cancelled, finished, over_write_set, unkept},
@@ -23,29 +26,19 @@ use crate::{
         verdict::{Decision, Verdict},
     },
     provider::message::Call,
-    tool::Resolved,
+    tool::{Resolved, ToolError},
 };
 
 /// How often the model may repeat a call that was denied before the turn is stopped.
 const SAME_DENIAL: u32 = 3;
+/// How long a reading that was told to stop may take to come back.
+const STOPPING: Duration = Duration::from_millis(1_500);
 
 impl Turn<'_> {
     pub(super) async fn act_on_call(&mut self, call: &Call) -> Flow {
         let operation_id = self.record.proposed(self.host);
         match self.gate.judge(call) {
-            Judged::Malformed(bad) => {
-                let events = vec![
-                    keeper::proposed(&call.name, "unknown"),
-                    Payload::OperationBlocked { cause: "malformed".to_owned() },
-                ];
-                if let Err(error) = self.keep(|keeper| keeper.note(operation_id, events)) {
-                    return Flow::Break(unkept(&error));
-                }
-                self.record.operation(unjudged(operation_id, call, OperationStatus::Malformed));
-                let told = format!("[tool malformed] {}", bad.message);
-                self.answer(operation_id, call, false, &told);
-                Flow::Continue(())
-            }
+            Judged::Malformed(bad) => self.malformed(operation_id, call, &bad.message),
             Judged::Finish(finish) => {
                 self.record.operation(unjudged(operation_id, call, OperationStatus::Succeeded));
                 self.answer(operation_id, call, true, "the turn ends here");
@@ -57,6 +50,20 @@ impl Turn<'_> {
             }
             Judged::Allowed { work, verdict } => self.allowed(operation_id, call, work, &verdict).await,
         }
+    }
+
+    /// Tells the model what is wrong with a call that can't be read.
+    pub(super) fn malformed(&mut self, operation_id: OperationId, call: &Call, why: &str) -> Flow {
+        let events = vec![
+            keeper::proposed(&call.name, "unknown"),
+            Payload::OperationBlocked { cause: "malformed".to_owned() },
+        ];
+        if let Err(error) = self.keep(|keeper| keeper.note(operation_id, events)) {
+            return Flow::Break(unkept(&error));
+        }
+        self.record.operation(unjudged(operation_id, call, OperationStatus::Malformed));
+        self.answer(operation_id, call, false, &format!("[tool malformed] {why}"));
+        Flow::Continue(())
     }
 
     async fn allowed(
@@ -76,15 +83,23 @@ impl Turn<'_> {
             Err(error) => return Flow::Break(unkept(&error)),
         };
         let stopping = Arc::clone(&self.stopping);
+        let only_reads = work.only_reads();
         let (result, signal) = {
             let running = self.gate.run(operation_id, work, events);
             tokio::pin!(running);
             match or_signal(&mut self.stop, &mut running).await {
                 Ok(result) => (result, None),
                 Err(signal) => {
-                    // A reading looks at this and comes back; a change is brought to its end.
+                    // A reading looks at this and comes back; one that doesn't (a pattern that is slow
+                    // on one long line) may be left behind. A change is brought to its end.
                     stopping.store(true, Ordering::Relaxed);
-                    (running.await, Some(signal))
+                    let result = match only_reads {
+                        true => tokio::time::timeout(STOPPING, running).await.unwrap_or_else(|_| {
+                            Ok(Ran::Failed { message: ToolError::Stopped.to_string() })
+                        }),
+                        false => running.await,
+                    };
+                    (result, Some(signal))
                 }
             }
         };

@@ -21,10 +21,16 @@ pub(super) struct Capacity {
 impl Capacity {
     /// What is left of a model's limit for what is sent: less the reply, less a margin.
     pub(super) fn of(context_limit: u64, max_output_tokens: u64) -> Self {
-        let reply = max_output_tokens.max(context_limit * 8 / 100);
-        let margin = (context_limit * 2 / 100).max(2048);
+        let reply = max_output_tokens.max(percent(context_limit, 8));
+        let margin = percent(context_limit, 2).max(2048);
         Self { tokens: context_limit.saturating_sub(reply).saturating_sub(margin) }
     }
+}
+
+/// So many hundredths of a number, whatever its size.
+fn percent(of: u64, hundredths: u64) -> u64 {
+    let (whole, rest) = (of / 100, of % 100);
+    whole.saturating_mul(hundredths).saturating_add(rest * hundredths / 100)
 }
 
 /// What is known to not fit, whatever is left out.
@@ -45,7 +51,7 @@ pub(super) fn bounded(
 ) -> Result<Vec<Message>, Overflow> {
     let fixed = estimate(system.len()) + tools.iter().map(tool_tokens).sum::<u64>();
     let total = |messages: &[Message]| fixed + messages.iter().map(message_tokens).sum::<u64>();
-    let comfortable = capacity.tokens * 70 / 100;
+    let comfortable = percent(capacity.tokens, 70);
     let keep_from = start_of_last_rounds(&messages, 2);
     let mut needed = total(&messages);
     for message in messages.iter_mut().take(keep_from) {
@@ -179,5 +185,7 @@ mod tests {
     fn capacity_leaves_room_for_the_reply_and_a_margin() {
         assert_eq!(Capacity::of(128_000, 8_192), Capacity { tokens: 128_000 - 10_240 - 2_560 });
         assert_eq!(Capacity::of(8_000, 8_192), Capacity { tokens: 0 });
+        assert!(Capacity::of(u64::MAX, 1).tokens > u64::MAX / 100 * 89, "no number overflows");
+        assert_eq!(Capacity::of(u64::MAX, u64::MAX), Capacity { tokens: 0 });
     }
 }

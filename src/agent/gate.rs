@@ -1,7 +1,7 @@
 //! The gate: shape, resolve, decide, and only then act. The sole caller of `decide` for calls and
 //! of tools; nothing may pass it by.
 
-use std::sync::{Arc, Mutex, MutexGuard, atomic::AtomicBool};
+use std::sync::{Arc, Mutex, atomic::AtomicBool};
 
 use super::keeper::{KeepError, Keeper};
 
@@ -56,6 +56,16 @@ pub(super) struct Gate {
     policy: Arc<PolicySet>,
     context: ToolContext,
     keeper: Option<Arc<Mutex<Keeper>>>,
+}
+
+impl Work {
+    /// Whether it changes nothing, so that it may be left behind.
+    pub(super) fn only_reads(&self) -> bool {
+        match self.doing {
+            Doing::Read(_) => true,
+            Doing::Write(_) => false,
+        }
+    }
 }
 
 impl Gate {
@@ -122,8 +132,7 @@ impl Gate {
     ) -> Result<Ran, KeepError> {
         let (context, keeper) = (self.context.clone(), self.keeper.clone());
         let done = tokio::task::spawn_blocking(move || {
-            let keeper = keeper.as_ref().and_then(|keeper| keeper.lock().ok());
-            act(work, &context, keeper, operation, judged)
+            act(work, &context, keeper.as_deref(), operation, judged)
         });
         match done.await {
             Ok(result) => result,
@@ -149,20 +158,20 @@ pub(super) enum Ran {
     Unknown { path: String, message: String },
 }
 
-/// A keeper that is held.
-type Held<'k> = Option<MutexGuard<'k, Keeper>>;
-
 fn act(
     work: Work,
     context: &ToolContext,
-    keeper: Held<'_>,
+    keeper: Option<&Mutex<Keeper>>,
     operation: OperationId,
     judged: Vec<Payload>,
 ) -> Result<Ran, KeepError> {
     match work.doing {
         Doing::Read(reading) => {
+            // Held only afterwards: a reading that is left behind must not hold the run's end up.
             let result = reading.run(&work.resolved, context);
-            let Some(mut keeper) = keeper else { return Ok(read_ended(result)) };
+            let Some(mut keeper) = keeper.and_then(|keeper| keeper.lock().ok()) else {
+                return Ok(read_ended(result));
+            };
             let end = match &result {
                 Ok(_) => Payload::OperationSucceeded {},
                 Err(_) => Payload::OperationFailed { cause: "tool-failed".to_owned() },
@@ -176,7 +185,8 @@ fn act(
             Ok(read_ended(result))
         }
         Doing::Write(writing) => {
-            let (Some(mut keeper), Some(path)) = (keeper, work.resolved.inside()) else {
+            let held = keeper.and_then(|keeper| keeper.lock().ok());
+            let (Some(mut keeper), Some(path)) = (held, work.resolved.inside()) else {
                 return Ok(Ran::Failed {
                     message: "nothing can be kept, so nothing is changed".to_owned(),
                 });

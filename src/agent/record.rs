@@ -22,6 +22,12 @@ use crate::{
 
 /// Bytes of one message or output that documents carry; the model saw it whole.
 const MOST_TOLD: usize = 64 * 1024;
+/// Bytes of a name, an id or a path.
+const MOST_OF_A_NAME: usize = 1024;
+/// Bytes that all messages together may have in a document, and all events together.
+const MOST_IN_ALL: usize = 4 << 20;
+/// What is left of a text at least, so that each says what it was.
+const LEAST_TOLD: usize = 256;
 
 /// What a turn has come to.
 pub(super) struct Record {
@@ -127,10 +133,12 @@ impl Record {
     }
 
     pub(super) fn text(&mut self, text: &str) {
-        self.events.push(TurnEvent::Text { text: text.to_owned() });
+        self.event(TurnEvent::Text { text: text.to_owned() });
     }
 
-    pub(super) fn event(&mut self, event: TurnEvent) {
+    pub(super) fn event(&mut self, mut event: TurnEvent) {
+        // The messages hold what the next request needs; a second copy needn't be whole.
+        cap_event(&mut event, MOST_TOLD);
         self.events.push(event);
     }
 
@@ -294,24 +302,75 @@ impl Record {
 
 /// Cuts what documents carry of long texts; each cut says so.
 fn cap(result: &mut TurnResult) {
+    let mut room = MOST_IN_ALL;
+    let most = |room: usize| room.clamp(LEAST_TOLD, MOST_TOLD);
     for message in &mut result.history {
-        cut(&mut message.content);
-        message.tool_calls.iter_mut().for_each(|call| cut(&mut call.arguments));
+        cut(&mut message.content, most(room));
+        room = room.saturating_sub(message.content.len());
+        for call in &mut message.tool_calls {
+            cut(&mut call.id, MOST_OF_A_NAME);
+            cut(&mut call.name, MOST_OF_A_NAME);
+            cut(&mut call.arguments, most(room));
+            room = room.saturating_sub(call.arguments.len());
+        }
+        if let Some(id) = &mut message.tool_call_id {
+            cut(id, MOST_OF_A_NAME);
+        }
     }
+    let mut room = MOST_IN_ALL;
     for event in &mut result.events {
-        match event {
-            TurnEvent::Text { text } | TurnEvent::ToolResult { output: text, .. } => cut(text),
-            TurnEvent::ToolStart { .. } | TurnEvent::Ask { .. } => {}
+        room = room.saturating_sub(cap_event(event, most(room)));
+    }
+    for operation in &mut result.operations {
+        cut(&mut operation.tool, MOST_OF_A_NAME);
+        if let Some(target) = &mut operation.target {
+            cut(target, MOST_OF_A_NAME);
+        }
+    }
+    for denial in &mut result.denials {
+        cut(&mut denial.tool, MOST_OF_A_NAME);
+        if let Some(path) = &mut denial.path {
+            cut(path, MOST_OF_A_NAME);
         }
     }
 }
 
-fn cut(text: &mut String) {
-    if text.len() > MOST_TOLD {
-        let bytes = text.len();
-        text.truncate(text.floor_char_boundary(MOST_TOLD));
-        text.push_str(&format!("\n[cut: {bytes} bytes in all]"));
+/// Cuts an event's text; gives the bytes that are left of it.
+fn cap_event(event: &mut TurnEvent, most: usize) -> usize {
+    match event {
+        TurnEvent::Text { text } => {
+            cut(text, most);
+            text.len()
+        }
+        TurnEvent::ToolResult { tool, output, .. } => {
+            cut(tool, MOST_OF_A_NAME);
+            cut(output, most);
+            output.len()
+        }
+        TurnEvent::ToolStart { tool, .. } | TurnEvent::Ask { tool, .. } => {
+            cut(tool, MOST_OF_A_NAME);
+            0
+        }
     }
+}
+
+const MARK: &str = " bytes in all]";
+
+/// Cuts a text, once: one that was cut already keeps its mark, which tells the first length.
+fn cut(text: &mut String, most: usize) {
+    if text.len() <= most {
+        return;
+    }
+    let old = text.rfind("\n[cut: ").filter(|_| text.ends_with(MARK));
+    let mark = match old.and_then(|at| text.get(at..)) {
+        Some(mark) if mark.len() < 64 => mark.to_owned(),
+        _ => format!("\n[cut: {}{MARK}", text.len()),
+    };
+    if text.len() <= most + mark.len() && old.is_some() {
+        return;
+    }
+    text.truncate(text.floor_char_boundary(most));
+    text.push_str(&mark);
 }
 
 /// An operation that never came to a verdict.

@@ -186,6 +186,9 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
     record.end(host, ending)
 }
 
+/// Calls of one reply that are looked at.
+const MOST_CALLS: usize = 128;
+
 /// Whether the loop goes on after a call.
 pub(super) type Flow = std::ops::ControlFlow<End>;
 
@@ -286,7 +289,10 @@ impl Turn<'_> {
         }
     }
 
-    async fn act_on(&mut self, reply: Reply) -> Flow {
+    async fn act_on(&mut self, mut reply: Reply) -> Flow {
+        let proposed = reply.calls.len();
+        // One more than are looked at, to be answered for all that are left out.
+        reply.calls.truncate(MOST_CALLS + 1);
         self.record.tokens(reply.usage);
         self.record.assistant(self.host, &reply.text, &reply.calls);
         match reply.finish {
@@ -310,11 +316,21 @@ impl Turn<'_> {
         if reply.calls.is_empty() {
             return Flow::Break(End::answer(reply.text));
         }
-        let mut rest = reply.calls.as_slice();
+        let (calls, surplus) = reply.calls.split_at(MOST_CALLS.min(reply.calls.len()));
+        let mut rest = calls;
         while let Some((call, later)) = rest.split_first() {
             rest = later;
             if let Flow::Break(end) = self.act_on_call(call).await {
                 return self.break_off(rest, end);
+            }
+        }
+        for call in surplus {
+            let operation_id = self.record.proposed(self.host);
+            let told = format!(
+                "the reply holds {proposed} calls; {MOST_CALLS} are looked at, and this one and all after it are not"
+            );
+            if let Flow::Break(end) = self.malformed(operation_id, call, &told) {
+                return Flow::Break(end);
             }
         }
         Flow::Continue(())

@@ -4,6 +4,7 @@ use super::{
     Common, Ended, Fail,
     policy_files::{self, NoPolicy, PolicyOptions},
     providers::{self, ProviderOptions},
+    run::no_openat2,
     state,
 };
 use crate::{
@@ -62,14 +63,12 @@ pub fn examine(
 }
 
 fn kernel(root: &Root) -> DoctorCheck {
-    if root.contains_by_handle() {
-        check("kernel-openat2", DoctorStatus::Ok, "paths are contained by handle")
-    } else {
-        check(
-            "kernel-openat2",
-            DoctorStatus::Refused,
-            "openat2 is missing: paths can't be contained by handle",
-        )
+    match root.contains_by_handle() {
+        Ok(()) => check("kernel-openat2", DoctorStatus::Ok, "paths are contained by handle"),
+        Err(error) => {
+            let fail = no_openat2(&error);
+            check("kernel-openat2", DoctorStatus::Refused, &fail.failure.message)
+        }
     }
 }
 

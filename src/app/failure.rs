@@ -1,5 +1,9 @@
 //! The one exhaustive map from every room's error to an exit class and a failure.
 
+use std::io;
+
+use rustix::io::Errno;
+
 use super::{Ended, Finished, git::GitError, prompt::PromptError};
 use crate::{
     contract::{CauseCode, ExitClass, Failure, FailureDocument},
@@ -42,6 +46,26 @@ pub fn usage(message: impl Into<String>, action: Option<String>) -> Fail {
     })
 }
 
+/// What the system had no more of; `None` for an error of another kind.
+pub(super) fn out_of_resources(error: &io::Error) -> Option<Fail> {
+    let what = match Errno::from_io_error(error)? {
+        Errno::MFILE | Errno::NFILE => "file handles (ulimit -n)",
+        Errno::AGAIN => "processes and threads (ulimit -u, or the container's pids limit)",
+        Errno::NOMEM => "memory (ulimit -v, or the container's memory limit)",
+        _ => return None,
+    };
+    let message = format!("the system gives no more {what}: {error}");
+    let failure = Failure::new(CauseCode::ResourceLimit, message)
+        .action("raise that limit for the job, then run again");
+    Some(Fail { class: ExitClass::Failed, failure })
+}
+
+/// A signal that ended a verb.
+pub fn cancelled(signal: &str) -> Fail {
+    let failure = Failure::new(CauseCode::Signalled, format!("stopped by {signal}"));
+    Fail { class: ExitClass::Cancelled, failure }
+}
+
 /// A panic, told by its place in the code alone: its message could hold content.
 pub fn panicked(place: Option<&str>) -> Fail {
     let place = place.unwrap_or("an unknown place");
@@ -74,6 +98,11 @@ pub fn output_error(message: impl Into<String>) -> Failure {
 impl From<WorkspaceError> for Fail {
     fn from(error: WorkspaceError) -> Self {
         let message = error.to_string();
+        if let WorkspaceError::Open { source, .. } = &error
+            && let Some(fail) = out_of_resources(source)
+        {
+            return fail;
+        }
         match error {
             WorkspaceError::Open { .. }
             | WorkspaceError::TooWide { .. }
@@ -89,6 +118,11 @@ impl From<WorkspaceError> for Fail {
 
 impl From<OwnFileError> for Fail {
     fn from(error: OwnFileError) -> Self {
+        if let OwnFileError::Io { source, .. } = &error
+            && let Some(fail) = out_of_resources(source)
+        {
+            return fail;
+        }
         let failure = Failure::new(CauseCode::OutputPathRefused, format!("-o: {error}"));
         Self::usage(failure.action("name a regular file in a directory that can be written"))
     }
@@ -114,10 +148,7 @@ impl From<PromptError> for Fail {
                 CauseCode::PromptTimedOut,
                 "close standard input after the prompt, or allow more time with --stdin-timeout",
             ),
-            PromptError::Signalled(_) => {
-                let failure = Failure::new(CauseCode::Signalled, message);
-                return Self { class: ExitClass::Cancelled, failure };
-            }
+            PromptError::Signalled(signal) => return cancelled(signal),
         };
         Self::usage(Failure::new(cause, message).action(action))
     }

@@ -4,14 +4,16 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::{
     Common, Ended, Fail, ProviderOptions, Redactor,
+    failure::out_of_resources,
     keeping::{self, KeepOptions},
     observe::Scrubbed,
     policy_files::{self, NoPolicy, PolicyOptions, guarded},
     prompt::{self, PromptSource},
     providers,
 };
+pub use crate::agent::Stop;
 use crate::{
-    agent::{Keeper, NotBegun, Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn},
+    agent::{Keeper, NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn},
     contract::{
         CauseCode, ExitClass, Failure,
         stream::StreamPayload,
@@ -52,7 +54,7 @@ pub fn prompt_missing() -> Fail {
 
 /// The process can't listen to signals or make its runtime.
 pub fn cannot_start(error: &io::Error) -> Fail {
-    Fail::internal(format!("the run can't be started: {error}"))
+    out_of_resources(error).unwrap_or_else(|| Fail::internal(format!("it can't be started: {error}")))
 }
 
 /// Runs one turn. `observe` is told what happens, as it happens.
@@ -65,9 +67,7 @@ pub fn run(
     observe: &mut dyn FnMut(SessionId, StreamPayload),
 ) -> Result<Ended, Fail> {
     let root = common.root(host)?;
-    if !root.contains_by_handle() {
-        return Err(no_openat2());
-    }
+    root.contains_by_handle().map_err(|error| no_openat2(&error))?;
     let policy =
         policy_files::load_for_run(host, &root, &options.policy).map_err(NoPolicy::into_fail)?;
     let chosen = providers::choose(host, &options.provider)?;
@@ -155,7 +155,10 @@ fn remove_ephemeral(result: &mut TurnResult, place: &StatePlace) {
     }
 }
 
-pub(super) fn no_openat2() -> Fail {
+pub(super) fn no_openat2(error: &io::Error) -> Fail {
+    if let Some(fail) = out_of_resources(error) {
+        return fail;
+    }
     let failure = Failure::new(
         CauseCode::WorkspaceRefused,
         "this kernel or its container profile has no openat2, so paths can't be contained by handle",

@@ -209,7 +209,7 @@ pub(super) enum NoVerb {
 
 /// Reads the command line and the `THCODE_…` variables of this process.
 pub(super) fn parse(host: &Host) -> Result<Cli, Box<NotAVerb>> {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let words = words();
     let mut command = with_variables(host, Cli::command());
     let not_a_verb =
         |end| Box::new(NotAVerb { output: Output::guessed(host, &words), verb: verb_in(&words), end });
@@ -221,6 +221,16 @@ pub(super) fn parse(host: &Host) -> Result<Cli, Box<NotAVerb>> {
         }
         _ => not_a_verb(NoVerb::Fail(fail_of(&error))),
     })
+}
+
+/// What this process's command line most likely means, before it is read.
+pub(super) fn guessed(host: &Host) -> (Output, Option<String>) {
+    let words = words();
+    (Output::guessed(host, &words), verb_in(&words))
+}
+
+fn words() -> Vec<OsString> {
+    std::env::args_os().collect()
 }
 
 /// Lets every long flag be given as a variable. One that is empty is left out here, since clap

@@ -6,6 +6,7 @@
 
 mod args;
 mod doctor;
+mod ending;
 mod key;
 mod output;
 mod policy;
@@ -16,26 +17,30 @@ mod store;
 mod text;
 
 use std::{
+    io,
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     sync::{Arc, Mutex},
 };
 
 use args::{Cli, Verb};
+use ending::{Ending, Who};
 use output::{Output, Product};
 
 use crate::{
-    app::{self, Ended, Fail, logging},
-    host::Host,
+    app::{self, Ended, Fail, logging, run::Stop},
+    host::{Host, signals},
 };
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let host = Host::real();
+    let ending = Arc::new(Ending::new());
+    let heard = listen(&host, &ending);
     let parsed = args::parse(&host);
     let output = match &parsed {
-        Ok(cli) => Output::of(&cli.common),
-        Err(bad) => bad.output.clone(),
+        Ok(cli) => Output::of(&cli.common, &ending),
+        Err(bad) => bad.output.clone().ending_with(&ending),
     };
     let (cli, verb) = match parsed {
         Ok(cli) => {
@@ -44,6 +49,11 @@ pub fn main() -> ExitCode {
         }
         Err(bad) => {
             let redactor = app::redactor(&host, None);
+            let (loudness, format) = (logging::Loudness::Normal, logging::LogFormat::Text);
+            logging::init(Arc::clone(&redactor), loudness, format);
+            let who =
+                Who { output: output.clone(), verb: bad.verb.clone(), redactor: Arc::clone(&redactor) };
+            ending.known(who);
             if let Err(fail) = output.check() {
                 // The command line is wrong already, and the document says that.
                 drop(fail);
@@ -58,8 +68,11 @@ pub fn main() -> ExitCode {
     };
     let redactor = app::redactor(&host, cli.key_variable());
     logging::init(Arc::clone(&redactor), cli.common.loudness(), cli.common.log_format.into());
+    let who =
+        Who { output: output.clone(), verb: Some(verb.to_owned()), redactor: Arc::clone(&redactor) };
+    ending.known(who);
     let place = watch_panics();
-    let done = catch_unwind(AssertUnwindSafe(|| dispatch(&host, &redactor, cli, &output)));
+    let done = catch_unwind(AssertUnwindSafe(|| dispatch(&host, &redactor, cli, &output, heard)));
     let product = done.unwrap_or_else(|_| {
         let place = place.lock().ok().and_then(|place| place.clone());
         Err(app::panicked(place.as_deref()))
@@ -68,14 +81,34 @@ pub fn main() -> ExitCode {
     output.print(&redactor, product)
 }
 
-fn dispatch(host: &Host, redactor: &app::Redactor, cli: Cli, output: &Output) -> Result<Product, Fail> {
+/// Listens to signals before anything else is done.
+fn listen(host: &Host, ending: &Arc<Ending>) -> io::Result<Stop> {
+    let (host, ending) = (host.clone(), Arc::clone(ending));
+    signals::listen(move |signal| {
+        ending.answer(signal, || {
+            let (output, verb) = args::guessed(&host);
+            Who { output, verb, redactor: app::redactor(&host, None) }
+        })
+    })
+}
+
+fn dispatch(
+    host: &Host,
+    redactor: &app::Redactor,
+    cli: Cli,
+    output: &Output,
+    heard: io::Result<Stop>,
+) -> Result<Product, Fail> {
     output.check()?;
+    let stop = heard.map_err(|error| app::run::cannot_start(&error))?;
     if host.fault("panic") {
         panic_on_purpose();
     }
     let common = cli.common.app();
     match cli.verb {
-        Verb::Run(run) => run::dispatch(host, redactor, &common, *run, output).map(Product::Document),
+        Verb::Run(run) => {
+            run::dispatch(host, redactor, &common, *run, output, stop).map(Product::Document)
+        }
         Verb::Policy(policy) => policy::dispatch(host, &common, policy).map(Product::Document),
         Verb::Schema(schema) => schema::dispatch(schema),
         Verb::Session(session) => session::dispatch(host, &common, session).map(Product::Document),

@@ -5,25 +5,33 @@
 
 use std::{
     ffi::OsString,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::PathBuf,
     process::ExitCode,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
+    thread,
+    time::Duration,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
 use serde_json::Value;
 
 use super::{
     args::{CommonArgs, OutputFormat},
+    ending::Ending,
     text,
 };
 use crate::{
     app::{self, Ended, Fail, Finished},
     contract::{
-        Document as _, FailureDocument, registry,
+        Document as _, ExitClass, FailureDocument, registry,
         stream::{StreamEvent, StreamEventSchema, StreamPayload},
         validate::violations,
     },
@@ -45,13 +53,14 @@ pub(super) enum Product {
 }
 
 /// Where and how this process prints.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Output {
     format: OutputFormat,
     file: Option<PathBuf>,
     /// The file of `-o` was found to be unusable, which the document tells; it isn't tried again.
     refused: Arc<AtomicBool>,
     stream: Stream,
+    ending: Arc<Ending>,
 }
 
 /// The lines of stream-json so far.
@@ -62,13 +71,24 @@ pub(super) struct Stream {
 }
 
 impl Output {
-    pub(super) fn of(common: &CommonArgs) -> Self {
+    pub(super) fn of(common: &CommonArgs, ending: &Arc<Ending>) -> Self {
         Self {
             format: common.format(),
             file: common.output.clone(),
             refused: Arc::default(),
             stream: Stream::default(),
+            ending: Arc::clone(ending),
         }
+    }
+
+    /// The same, for a process that ends in this way.
+    pub(super) fn ending_with(self, ending: &Arc<Ending>) -> Self {
+        Self { ending: Arc::clone(ending), ..self }
+    }
+
+    /// From now on a signal is the turn's to answer.
+    pub(super) fn turn_begins(&self) {
+        self.ending.turn();
     }
 
     /// What a command line that can't be read most likely meant.
@@ -98,7 +118,13 @@ impl Output {
             Some(format) => format,
             None => OutputFormat::Text,
         };
-        Self { format, file, refused: Arc::default(), stream: Stream::default() }
+        Self {
+            format,
+            file,
+            refused: Arc::default(),
+            stream: Stream::default(),
+            ending: Arc::new(Ending::new()),
+        }
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -114,14 +140,24 @@ impl Output {
 
     /// Prints help or version: the one output without a document.
     pub(super) fn print_help(&self, text: &str) -> ExitCode {
-        match write_stdout(text.as_bytes()) {
+        self.ending.printing();
+        let code = match write_stdout(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
-        }
+        };
+        self.ending.done();
+        code
     }
 
     /// Ends the verb: the file of `-o` first, then standard output.
     pub(super) fn print(&self, redactor: &app::Redactor, product: Product) -> ExitCode {
+        self.ending.printing();
+        let code = self.print_product(redactor, product);
+        self.ending.done();
+        ExitCode::from(code)
+    }
+
+    fn print_product(&self, redactor: &app::Redactor, product: Product) -> u8 {
         match product {
             Product::Text { verb, text } => self.print_text(redactor, verb, &text),
             Product::Document(ended) => {
@@ -132,14 +168,61 @@ impl Output {
         }
     }
 
-    fn print_text(&self, redactor: &app::Redactor, verb: &str, text: &str) -> ExitCode {
+    /// Ends the verb for a signal, beside a main thread that is busy: the file of `-o` first, then
+    /// what is still to be had of standard output. Gives the code to exit with.
+    pub(super) fn cancelled(
+        &self,
+        redactor: &Arc<app::Redactor>,
+        verb: Option<&str>,
+        signal: &str,
+        patience: Duration,
+    ) -> u8 {
+        let ended = app::cancelled(signal).ended(verb);
+        let text_verb = is_text_verb(&ended);
+        let finished = self.to_file(redactor, self.valid(app::finish(redactor, ended)));
+        let code = finished.ended.exit_class().code();
+        // The main thread may hold a stream that nobody reads.
+        let (tell, told) = mpsc::channel();
+        let output = self.clone();
+        let printing = thread::Builder::new().name("printing".to_owned()).spawn(move || {
+            if !text_verb {
+                drop(output.to_stdout(&finished));
+            }
+            output.tell_failure(&finished);
+            if tell.send(()).is_err() {
+                tracing::debug!("too late to be waited for");
+            }
+        });
+        // Whether it comes out or not, the code is in the file.
+        match printing.map(|_| told.recv_timeout(patience)) {
+            Ok(Ok(()) | Err(_)) | Err(_) => code,
+        }
+    }
+
+    /// Ends a process whose document nobody reads, for a signal: the file of `-o` has to tell.
+    pub(super) fn not_read(
+        &self,
+        redactor: &app::Redactor,
+        filed: Option<Finished>,
+        signal: &str,
+    ) -> u8 {
+        if let Some(filed) = filed {
+            let message = format!("the document can't be printed: nobody reads it, and {signal} came");
+            let ended = filed.ended.not_handed_over(app::output_error(message));
+            let finished = self.to_file(redactor, self.valid(app::finish(redactor, ended)));
+            return finished.ended.exit_class().code();
+        }
+        ExitClass::Failed.code()
+    }
+
+    fn print_text(&self, redactor: &app::Redactor, verb: &str, text: &str) -> u8 {
         let document = Ended::Failure(Box::new(FailureDocument::succeeded(verb)));
         let finished = self.to_file(redactor, self.valid(app::finish(redactor, document)));
         if finished.ended.failure().is_some() {
             return self.hand_over(redactor, finished, None);
         }
         match write_stdout(text.as_bytes()) {
-            Ok(()) => ExitCode::from(finished.ended.exit_class().code()),
+            Ok(()) => finished.ended.exit_class().code(),
             Err(error) => self.broken(redactor, finished, &error),
         }
     }
@@ -174,13 +257,20 @@ impl Output {
         app::document_invalid(format!("the document {name} does not follow its schema at {place:?}"))
     }
 
-    fn hand_over(&self, redactor: &app::Redactor, finished: Finished, stdout: Option<()>) -> ExitCode {
+    fn hand_over(&self, redactor: &app::Redactor, finished: Finished, stdout: Option<()>) -> u8 {
         let finished = self.to_file(redactor, finished);
         let class = finished.ended.exit_class();
         self.tell_failure(&finished);
         if stdout.is_none() {
-            return ExitCode::from(class.code());
+            return class.code();
         }
+        match self.to_stdout(&finished) {
+            Ok(()) => class.code(),
+            Err(error) => self.broken(redactor, finished, &error),
+        }
+    }
+
+    fn to_stdout(&self, finished: &Finished) -> io::Result<()> {
         let printed = match self.format {
             OutputFormat::Text => write_stdout(text::render(&finished.ended).as_bytes()),
             OutputFormat::Json => pretty(&finished.value).and_then(|text| write_stdout(text.as_bytes())),
@@ -190,11 +280,7 @@ impl Output {
                 self.stream.write(&event(self.stream.next(), session, payload))
             }
         };
-        let printed = printed.and_then(|()| self.stream.whole());
-        match printed {
-            Ok(()) => ExitCode::from(class.code()),
-            Err(error) => self.broken(redactor, finished, &error),
-        }
+        printed.and_then(|()| self.stream.whole())
     }
 
     /// Writes the file of `-o`; where that fails, the document says so from then on.
@@ -206,7 +292,10 @@ impl Output {
             .map_err(|error| error.to_string())
             .and_then(|text| own_file::write(file, text.as_bytes()).map_err(|error| error.to_string()));
         match written {
-            Ok(()) => finished,
+            Ok(()) => {
+                self.ending.filed(&finished);
+                finished
+            }
             Err(message) => {
                 let failure = app::output_error(format!("the document can't be written: -o: {message}"));
                 self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)))
@@ -215,13 +304,13 @@ impl Output {
     }
 
     /// Standard output failed: the file of `-o` and standard error have to tell.
-    fn broken(&self, redactor: &app::Redactor, finished: Finished, error: &io::Error) -> ExitCode {
+    fn broken(&self, redactor: &app::Redactor, finished: Finished, error: &io::Error) -> u8 {
         let failure =
             app::output_error(format!("the document can't be printed: standard output: {error}"));
         let finished = self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)));
         let finished = self.to_file(redactor, finished);
         self.tell_failure(&finished);
-        ExitCode::from(finished.ended.exit_class().code())
+        finished.ended.exit_class().code()
     }
 
     /// One line on standard error for every failure, so that a redirected document isn't the only
@@ -300,7 +389,25 @@ fn pretty(value: &Value) -> io::Result<String> {
 }
 
 fn write_stdout(bytes: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()
+    // Past the buffer of the standard library, which loses count of what is out where the other
+    // end was made non-blocking and its pipe is full.
+    let stdout = io::stdout().lock();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match rustix::io::write(&stdout, rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_for_room(&stdout)?,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+fn wait_for_room(stdout: &io::StdoutLock<'_>) -> io::Result<()> {
+    match poll(&mut [PollFd::new(stdout, PollFlags::OUT)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }

@@ -12,8 +12,11 @@ use crate::{
         prompt::PromptSource,
     },
     contract::stream::StreamPayload,
-    host::{Host, signals},
+    host::Host,
 };
+
+/// No model holds as many tokens; a larger number is a slip.
+const MOST_TOKENS: u64 = 100_000_000;
 
 /// Who answers.
 #[derive(Debug, Args)]
@@ -32,7 +35,7 @@ pub(super) struct ProviderArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) api_key_env: Option<String>,
     /// The tokens that the model can hold, where the preset doesn't know.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     pub(super) context_limit: Option<u64>,
     /// Replies from a file instead of a model: no key, no network.
     #[arg(long, value_name = "FILE")]
@@ -89,7 +92,7 @@ pub(super) struct RunArgs {
     #[arg(long, alias = "max-turns", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_iterations: Option<u32>,
     /// The tokens that one reply may have.
-    #[arg(long, value_name = "TOKENS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "TOKENS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     max_output_tokens: u64,
     /// Go on with this workspace's latest session.
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
@@ -137,6 +140,7 @@ pub(super) fn dispatch(
     common: &Common,
     args: RunArgs,
     output: &Output,
+    stop: app::run::Stop,
 ) -> Done {
     let source = match (args.prompt, args.text, args.file) {
         (Some(dash), _, _) if dash == "-" => PromptSource::Stdin,
@@ -176,9 +180,11 @@ pub(super) fn dispatch(
             max_bytes_written: args.max_bytes_written,
         },
     };
-    let stop = signals::listen().map_err(|error| app::run::cannot_start(&error))?;
     let stream = output.is_stream().then(|| output.stream());
     app::run::run(host, redactor, common, options, stop, &mut |session, payload: StreamPayload| {
+        if matches!(payload, StreamPayload::TurnStart { .. }) {
+            output.turn_begins();
+        }
         if let Some(stream) = &stream {
             stream.tell(session, payload);
         }

@@ -35,7 +35,7 @@ pub enum FailureCategory {
     InvalidInput,
     /// An authority said no.
     Refused,
-    /// A limit that the caller set was reached.
+    /// A limit that the caller or the system set was reached.
     LimitReached,
     /// Something outside wasn't to be had; the same command may work later.
     Unavailable,
@@ -207,6 +207,8 @@ cause_codes! {
     Signalled = "signalled" => Internal / Cancelled,
     /// Standard output can't be written: closed, or on a full disk.
     OutputError = "output-error" => Internal / Internal,
+    /// The system has no more to give: file handles, threads, memory.
+    ResourceLimit = "resource-limit" => Internal / LimitReached,
     /// A document didn't follow its own schema: a bug of thcode.
     DocumentInvalid = "document-invalid" => Internal / Internal,
     /// An unexpected state: a bug of thcode.

@@ -1,10 +1,14 @@
 //! The signals that ask for an end: the first is told, the second ends the process at once.
 //!
-//! They are heard by a thread of their own, so that a second one works whatever the others wait on.
-//! SIGHUP that was ignored when the process started (`nohup`) stays ignored.
+//! They are heard by a thread of their own, and the first is answered on another, so that a second
+//! one works whatever the others wait on. SIGHUP and the signals without a keyboard or a job
+//! control behind them stay ignored if they were when the process started (`nohup`). SIGXFSZ is
+//! taken and left, so that a write over the limit fails instead of killing.
 
-use std::io;
+use std::{io, os::unix::net::UnixStream, sync::mpsc, thread};
 
+use futures_util::{StreamExt as _, stream::SelectAll};
+use rustix::process::Signal as Number;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -13,54 +17,109 @@ use tokio::{
 /// The exit code of a process that a signal ended.
 const CODE: i32 = 130;
 
-/// Begins to listen. The value becomes the name of the first signal that comes.
-pub fn listen() -> io::Result<watch::Receiver<Option<&'static str>>> {
+/// File handles that listening takes beside a pair of sockets.
+const HANDLES: usize = 6;
+
+/// A signal, and what it means here.
+struct Known {
+    name: &'static str,
+    number: Number,
+    /// Taken even if it was ignored at the start.
+    always: bool,
+    /// Sent by a person or an engine. The others come from timers and limits, again and again, so
+    /// that they are no second signal.
+    meant: bool,
+}
+
+const fn known(name: &'static str, number: Number, always: bool, meant: bool) -> Known {
+    Known { name, number, always, meant }
+}
+
+/// Every signal that would end the process and can be caught, but for faults of the program.
+const KNOWN: &[Known] = &[
+    known("SIGINT", Number::INT, true, true),
+    known("SIGTERM", Number::TERM, true, true),
+    known("SIGQUIT", Number::QUIT, true, true),
+    known("SIGHUP", Number::HUP, false, true),
+    known("SIGUSR1", Number::USR1, false, true),
+    known("SIGUSR2", Number::USR2, false, true),
+    known("SIGPWR", Number::POWER, false, true),
+    known("SIGIO", Number::IO, false, false),
+    known("SIGALRM", Number::ALARM, false, false),
+    known("SIGVTALRM", Number::VTALARM, false, false),
+    known("SIGPROF", Number::PROF, false, false),
+    known("SIGXCPU", Number::XCPU, false, false),
+];
+
+/// Begins to listen. The value becomes the name of the first signal that comes; `answer` is called
+/// with it, and the process ends with the code that it gives, unless it has ended before.
+pub fn listen(
+    answer: impl FnOnce(&'static str) -> u8 + Send + 'static,
+) -> io::Result<watch::Receiver<Option<&'static str>>> {
+    try_handles()?;
     let (tell, heard) = watch::channel(None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut term = signal(SignalKind::terminate())?;
-    let mut quit = signal(SignalKind::quit())?;
-    let mut hup = if hup_is_ignored() { None } else { Some(signal(SignalKind::hangup())?) };
+    let ignored = ignored();
+    let mut signals = SelectAll::new();
+    for known in KNOWN {
+        let bit = u32::try_from(known.number.as_raw() - 1).unwrap_or(0);
+        if known.always || ignored.unbounded_shr(bit) & 1 == 0 {
+            let signal = signal(SignalKind::from_raw(known.number.as_raw()))?;
+            signals.push(Box::pin(each(signal, known)));
+        }
+    }
+    let file_size = signal(SignalKind::from_raw(Number::XFSZ.as_raw()))?;
     drop(guard);
-    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+    let (first, answered) = mpsc::channel();
+    thread::Builder::new().name("ending".to_owned()).spawn(move || {
+        // An error says that nobody listens any more, which only the end of the process brings.
+        if let Ok(name) = answered.recv() {
+            exit(i32::from(answer(name)));
+        }
+    })?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        // Its handler stays for as long as the process lives.
+        let _file_size = file_size;
         runtime.block_on(async {
-            let first = next(&mut int, &mut term, &mut quit, hup.as_mut()).await;
-            tell.send_replace(Some(first));
-            next(&mut int, &mut term, &mut quit, hup.as_mut()).await;
+            let Some(known) = signals.next().await else { return };
+            tell.send_replace(Some(known.name));
+            if first.send(known.name).is_err() {
+                exit(CODE);
+            }
+            while let Some(known) = signals.next().await {
+                if known.meant {
+                    exit(CODE);
+                }
+            }
         });
-        #[expect(
-            clippy::exit,
-            reason = "a second signal ends the process whatever the main thread waits on"
-        )]
-        std::process::exit(CODE);
     })?;
     Ok(heard)
 }
 
-async fn next(
-    int: &mut Signal,
-    term: &mut Signal,
-    quit: &mut Signal,
-    hup: Option<&mut Signal>,
-) -> &'static str {
-    let hang_up = async {
-        match hup {
-            Some(hup) => hup.recv().await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = int.recv() => "SIGINT",
-        _ = term.recv() => "SIGTERM",
-        _ = quit.recv() => "SIGQUIT",
-        _ = hang_up => "SIGHUP",
-    }
+/// Listening takes some file handles, and where they are missing the library panics instead of
+/// saying so. They are tried here first.
+fn try_handles() -> io::Result<()> {
+    let (one, other) = UnixStream::pair()?;
+    let more: io::Result<Vec<UnixStream>> = (0..HANDLES).map(|_| one.try_clone()).collect();
+    drop((other, more?));
+    Ok(())
 }
 
-/// The kernel tells the ignored signals as a mask in which SIGHUP (1) is the lowest bit.
-fn hup_is_ignored() -> bool {
+fn each(signal: Signal, known: &'static Known) -> impl futures_util::Stream<Item = &'static Known> {
+    futures_util::stream::unfold(signal, move |mut signal| async move {
+        signal.recv().await.map(|()| (known, signal))
+    })
+}
+
+#[expect(clippy::exit, reason = "a signal ends the process whatever the main thread waits on")]
+fn exit(code: i32) {
+    std::process::exit(code);
+}
+
+/// The signals that are ignored, the lowest bit being signal 1.
+fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -3,13 +3,14 @@
 //! Never follows a redirect (it would send source code elsewhere), never speaks plain HTTP but to
 //! this machine, and has no say in what a status means: that is the adapters'.
 
-use std::{net::IpAddr, time::Duration};
+use std::{cell::Cell, net::IpAddr, rc::Rc, time::Duration};
 
 use futures_util::{Stream, stream};
 use reqwest::{
     Client, Response, Url,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     failure,
@@ -19,6 +20,10 @@ use crate::{host::Host, redact::Secret};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a plain body that count as progress.
+const PROGRESS: usize = 64 << 10;
+/// How long the body of an error is waited for: its status says most of it.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A setting that can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +68,23 @@ pub(super) struct Answer {
 pub(super) struct Body {
     response: Response,
     stall_timeout: Duration,
+    progress: Progress,
+}
+
+/// When the reply last came on. Bytes alone are no progress: a server or a proxy that sends nothing
+/// but keep-alives would hold a run for ever.
+#[derive(Clone)]
+pub(super) struct Progress(Rc<Cell<Instant>>);
+
+impl Progress {
+    fn now() -> Self {
+        Self(Rc::new(Cell::new(Instant::now())))
+    }
+
+    /// The reply came on; the wait for the next step begins.
+    pub(super) fn made(&self) {
+        self.0.set(Instant::now());
+    }
 }
 
 impl Endpoint {
@@ -105,7 +127,7 @@ impl Endpoint {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
-        let response = tokio::time::timeout(self.stall_timeout, request.send())
+        let response = timeout(self.stall_timeout, request.send())
             .await
             .map_err(|_| stalled(self.stall_timeout))?
             .map_err(|error| failure::of_sending(&error, &authority))?;
@@ -116,7 +138,7 @@ impl Endpoint {
             content_type: text(CONTENT_TYPE).and_then(media_type),
             retry_after_ms: text(RETRY_AFTER)
                 .and_then(|value| failure::retry_after_ms(value, &self.host)),
-            body: Body { stall_timeout: self.stall_timeout, response },
+            body: Body { stall_timeout: self.stall_timeout, response, progress: Progress::now() },
         })
     }
 
@@ -137,11 +159,28 @@ impl Endpoint {
 impl Body {
     /// The next bytes; `None` at the end that the sender meant.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
-        let piece = tokio::time::timeout(self.stall_timeout, self.response.chunk())
+        let deadline = self.progress.0.get() + self.stall_timeout;
+        // Bytes that are always there already would never let the timer have its say.
+        if Instant::now() >= deadline {
+            return Err(stalled(self.stall_timeout));
+        }
+        let piece = timeout_at(deadline, self.response.chunk())
             .await
             .map_err(|_| stalled(self.stall_timeout))?
             .map_err(|error| failure::of_reading(&error))?;
         Ok(piece.map(|bytes| bytes.to_vec()))
+    }
+
+    /// For whoever can tell what is progress.
+    pub(super) fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// What the body of an error says, as far as it comes in time.
+    pub(super) async fn of_error(&mut self, most: usize) -> Vec<u8> {
+        let patience = self.stall_timeout.min(ERROR_TIMEOUT);
+        let said = timeout(patience, self.whole(Vec::new(), most)).await;
+        said.ok().and_then(Result::ok).flatten().unwrap_or_default()
     }
 
     /// The bytes as they come, after those that were read already.
@@ -162,8 +201,13 @@ impl Body {
         most: usize,
     ) -> Result<Option<Vec<u8>>, ProviderError> {
         let mut all = read;
+        let mut counted = 0;
         while let Some(piece) = self.next().await? {
             all.extend(piece);
+            if all.len() - counted >= PROGRESS {
+                counted = all.len();
+                self.progress.made();
+            }
             if all.len() > most {
                 return Ok(None);
             }
@@ -212,7 +256,10 @@ fn bearer(key: &Secret<String>) -> Result<HeaderValue, SettingsError> {
 }
 
 fn stalled(after: Duration) -> ProviderError {
-    let message = format!("the provider sent nothing for {} ms", after.as_millis());
+    let message = format!(
+        "the provider sent nothing of a reply for {} ms (keep-alives do not count)",
+        after.as_millis()
+    );
     ProviderError::new(ProviderErrorKind::Stall, message)
 }
 

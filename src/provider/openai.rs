@@ -43,7 +43,7 @@ pub struct Settings {
     pub key: Option<Secret<String>>,
     /// How the limit of a reply is told.
     pub output_limit: OutputLimit,
-    /// How long the endpoint may be silent: before its answer, and in it.
+    /// How long the endpoint may send nothing of a reply: before its answer, and in it.
     pub stall_timeout: Duration,
 }
 
@@ -105,9 +105,8 @@ impl OpenAi {
         self.sent = Some(Digest::of(&body));
         let mut answer = self.endpoint.post(body).await?;
         if !(200..300).contains(&answer.status) {
-            let said = answer.body.whole(Vec::new(), LONGEST_ERROR).await;
             // The status stands even where the rest of the answer doesn't come.
-            let said = said.ok().flatten().unwrap_or_default();
+            let said = answer.body.of_error(LONGEST_ERROR).await;
             return Err(failure::of_status(answer.status, answer.retry_after_ms, &said));
         }
         let start = first_bytes(&mut answer.body).await?;
@@ -152,6 +151,7 @@ async fn read_events(
     assembly: &mut Assembly,
     on_delta: &mut dyn FnMut(&str),
 ) -> Result<bool, ProviderError> {
+    let progress = body.progress();
     let mut events = pin!(sse::events(body.stream(start)));
     while let Some(event) = events.next().await {
         let event = event?;
@@ -163,7 +163,11 @@ async fn read_events(
             return Err(failure::of_object(&serde_json::from_str(data).unwrap_or(Value::Null)));
         }
         if !data.is_empty() {
+            let before = assembly.steps();
             assembly.add_chunk(data, on_delta)?;
+            if assembly.steps() > before {
+                progress.made();
+            }
         }
     }
     Ok(false)

@@ -1,8 +1,8 @@
 //! `list_files`: names below a directory, and how many were left out and why.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{borrow::Cow, collections::BTreeMap, sync::atomic::Ordering};
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -17,6 +17,8 @@ const NAME: &str = "list_files";
 const MOST_NAMES: usize = 2_000;
 /// Bytes of names that one call tells.
 const MOST_BYTES: usize = 64 * 1024;
+/// Bytes of a glob.
+const LONGEST_GLOB: usize = 1024;
 
 /// Lists names below a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -62,7 +64,7 @@ pub(super) fn run(
                 return Step::Stop;
             }
             names += 1;
-            lines.push_str(&entry.path);
+            lines.push_str(&told_path(&entry.path));
             lines.push_str(mark);
             lines.push('\n');
         }
@@ -92,13 +94,32 @@ pub(super) fn directory<'r>(given: &str, resolved: &'r Resolved) -> Result<&'r s
 }
 
 /// A glob over paths; one without a slash matches at any depth.
-pub(super) fn path_glob(glob: &str) -> Result<GlobMatcher, ToolError> {
+///
+/// Made as a set of one: what the parser lets through but no matcher can be made of (deep nesting)
+/// is an error there, and a panic in the making of a single matcher.
+pub(super) fn path_glob(glob: &str) -> Result<GlobSet, ToolError> {
+    let invalid = |message| ToolError::Pattern { what: "glob", message };
+    if glob.len() > LONGEST_GLOB {
+        return Err(invalid(format!("it is over {LONGEST_GLOB} bytes")));
+    }
     let anywhere = if glob.contains('/') { glob.to_owned() } else { format!("**/{glob}") };
     GlobBuilder::new(&anywhere)
         .literal_separator(true)
         .build()
-        .map(|glob| glob.compile_matcher())
-        .map_err(|error| ToolError::Pattern { what: "glob", message: error.kind().to_string() })
+        .and_then(|glob| GlobSetBuilder::new().add(glob).build())
+        .map_err(|error| invalid(error.kind().to_string()))
+}
+
+/// A path as results tell it: a control character in a name is written as an escape, so that a
+/// name with a line end can't pass for another line of the result.
+pub(super) fn told_path(path: &str) -> Cow<'_, str> {
+    let is_special = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !path.contains(is_special) {
+        return Cow::Borrowed(path);
+    }
+    let told =
+        path.chars().map(|c| if is_special(c) { c.escape_default().to_string() } else { c.to_string() });
+    Cow::Owned(told.collect())
 }
 
 /// Appends how many were left out, by reason.

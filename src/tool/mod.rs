@@ -5,6 +5,7 @@
 //! judged inside a call (each file of a search) is judged by a closure that the gate hands in.
 
 pub mod args;
+mod bounded;
 pub mod finish;
 mod list_files;
 mod read_file;
@@ -69,6 +70,16 @@ pub enum ToolError {
     /// The file changed under the call, or the system refused.
     #[error(transparent)]
     Workspace(#[from] crate::workspace::WorkspaceError),
+    /// The line that was asked for lies behind the last one.
+    #[error("{path}: the file has {lines} {}, so there is no line {asked}", if *lines == 1 { "line" } else { "lines" })]
+    PastEnd {
+        /// As the model wrote it.
+        path: String,
+        /// The lines that there are.
+        lines: u64,
+        /// The first line that was asked for.
+        asked: u64,
+    },
     /// Reading broke off.
     #[error("{path}: {source}")]
     Read {

@@ -7,13 +7,15 @@ use std::io::{BufRead, BufReader, Read as _};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Done, ToolContext, ToolError, resolve::Resolved};
+use super::{Done, ToolContext, ToolError, bounded::Bounded, resolve::Resolved};
 use crate::{id::Digest, mutation::MOST_EDITED_BYTES, workspace::Kind};
 
 /// Bytes of the file that one call tells.
 const WINDOW: usize = 256 * 1024;
 /// Lines that one call tells if the model doesn't say.
 const LINES: u64 = 2_000;
+/// Bytes that one call reads to come to its first line.
+const MOST_READ: u64 = 1 << 30;
 
 /// Reads a window of lines.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -49,26 +51,60 @@ pub(super) fn run(
     }
     let file = context.root.open_file(look)?;
     let read = |source| ToolError::Read { path: input.path.clone(), source };
+    let mut file = Bounded::new(file, look.bytes, MOST_READ, &context.stop);
+    if look.bytes > MOST_EDITED_BYTES {
+        let mut reader = BufReader::with_capacity(64 * 1024, file);
+        let state = |reader: &BufReader<Bounded<'_, _>>| trouble(reader.get_ref(), input);
+        let text = windowed(&mut reader, input, look.bytes, &state)?;
+        return Ok(Done { text, digest: None });
+    }
+    // What is told and what is remembered for a later edit are the same bytes.
     let mut whole = Vec::new();
-    let mut digest = None;
-    let mut reader: Box<dyn BufRead> = if look.bytes <= MOST_EDITED_BYTES {
-        // What is told and what is remembered for a later edit are the same bytes.
-        file.take(MOST_EDITED_BYTES + 1).read_to_end(&mut whole).map_err(read)?;
-        digest = Some(Digest::of(&whole));
-        Box::new(whole.as_slice())
-    } else {
-        Box::new(BufReader::with_capacity(64 * 1024, file))
-    };
-    for _ in 1..first {
-        if skip_line(&mut reader).map_err(read)? == 0 {
-            return Err(target("the file has fewer lines than offset asks for"));
+    file.read_to_end(&mut whole).map_err(read)?;
+    if let Some(error) = trouble(&file, input) {
+        return Err(error);
+    }
+    let text = windowed(&mut whole.as_slice(), input, look.bytes, &|_| None)?;
+    Ok(Done { text, digest: Some(Digest::of(&whole)) })
+}
+
+/// Why reading broke off, if it did.
+fn trouble<R: std::io::Read>(file: &Bounded<'_, R>, input: &ReadFile) -> Option<ToolError> {
+    let problem = "offset lies over 1 GiB into the file, which is not read that far: use search_text";
+    if file.is_stopped() {
+        return Some(ToolError::Stopped);
+    }
+    file.is_cut().then(|| ToolError::Target { path: input.path.clone(), problem })
+}
+
+/// The window that was asked for, from a reader at its start.
+fn windowed<R: BufRead>(
+    reader: &mut R,
+    input: &ReadFile,
+    file_bytes: u64,
+    trouble: &dyn Fn(&R) -> Option<ToolError>,
+) -> Result<String, ToolError> {
+    let (first, most) = (input.offset.unwrap_or(1), input.limit.unwrap_or(LINES));
+    let read = |source| ToolError::Read { path: input.path.clone(), source };
+    let past_end = |lines| ToolError::PastEnd { path: input.path.clone(), lines, asked: first };
+    for line in 1..first {
+        let skipped = skip_line(reader).map_err(read)?;
+        if let Some(error) = trouble(reader) {
+            return Err(error);
+        }
+        if skipped == 0 {
+            return Err(past_end(line - 1));
         }
     }
-    let window = Window::read(&mut reader, most).map_err(read)?;
-    if window.is_binary(first) {
-        return Err(target("this is a binary file and is not shown"));
+    let window = Window::read(reader, most).map_err(read)?;
+    if window.lines == 0 && first > 1 {
+        return Err(past_end(first - 1));
     }
-    Ok(Done { text: window.told(look.bytes, first), digest })
+    if window.is_binary(first) {
+        let problem = "this is a binary file and is not shown";
+        return Err(ToolError::Target { path: input.path.clone(), problem });
+    }
+    Ok(window.told(file_bytes, first))
 }
 
 fn skip_line(reader: &mut impl std::io::BufRead) -> std::io::Result<u64> {
@@ -123,7 +159,7 @@ impl Window {
 
     fn told(&self, file_bytes: u64, first: u64) -> String {
         let mut text = String::with_capacity(self.bytes.len() + 100);
-        let last = first + self.lines.saturating_sub(1);
+        let last = first.saturating_add(self.lines.saturating_sub(1));
         let (encoding, body) = self.decoded(first);
         let ends = line_ends(&self.bytes);
         text.push_str(&match self.lines {
@@ -135,7 +171,7 @@ impl Window {
                 "line {first} is longer than {WINDOW} bytes; this is its beginning\n"
             ));
         } else if self.more {
-            text.push_str(&format!("more follows: read on with offset {}\n", last + 1));
+            text.push_str(&format!("more follows: read on with offset {}\n", last.saturating_add(1)));
         }
         text.push_str(&body);
         text

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::{
     ToolContext, ToolError,
-    list_files::{path_glob, tell_skipped},
+    bounded::Bounded,
+    list_files::{path_glob, tell_skipped, told_path},
     resolve::{Resolved, read_of},
 };
 use crate::workspace::{EntryKind, Kind, Look, Skip, Spot, Step, Walk};
@@ -22,6 +23,10 @@ const MOST_HITS: usize = 200;
 const MOST_BYTES: usize = 256 * 1024;
 /// Bytes of files that one call reads.
 const MOST_READ: u64 = 1 << 30;
+/// Bytes of one file that are searched; what lies behind is told as not searched.
+const MOST_OF_A_FILE: u64 = 256 << 20;
+/// Bytes of a pattern.
+const LONGEST_PATTERN: usize = 64 * 1024;
 /// Characters of a line that are told.
 const LINE: usize = 400;
 /// Memory for one line; a longer one can't be searched.
@@ -97,6 +102,10 @@ pub(super) fn run(
         search.files_with_hits,
         search.files
     );
+    if search.cut > 0 {
+        let (cut, most) = (search.cut, MOST_OF_A_FILE >> 20);
+        text.push_str(&format!(" (truncated: {cut} searched only in their first {most} MiB)"));
+    }
     if search.full() {
         text.push_str(" (truncated: the search stopped at its limit; narrow pattern, path or glob)");
     }
@@ -113,11 +122,17 @@ struct Search {
     hits: usize,
     files: u64,
     files_with_hits: u64,
+    /// Files that were not searched to their end.
+    cut: u64,
     bytes_read: u64,
 }
 
 impl Search {
     fn new(input: &SearchText) -> Result<Self, ToolError> {
+        if input.pattern.len() > LONGEST_PATTERN {
+            let message = format!("it is over {LONGEST_PATTERN} bytes");
+            return Err(ToolError::Pattern { what: "pattern", message });
+        }
         let matcher = RegexMatcherBuilder::new()
             .fixed_strings(input.literal == Some(true))
             .line_terminator(Some(b'\n'))
@@ -140,6 +155,7 @@ impl Search {
             hits: 0,
             files: 0,
             files_with_hits: 0,
+            cut: 0,
             bytes_read: 0,
         })
     }
@@ -151,10 +167,14 @@ impl Search {
     /// Searches one file; the reason if it must be left out.
     fn file(&mut self, path: &str, look: &Look, context: &ToolContext) -> Result<(), Skip> {
         let file = context.root.open_file(look).map_err(|_| Skip::Unreadable)?;
-        self.bytes_read = self.bytes_read.saturating_add(look.bytes);
+        let budget = MOST_READ.saturating_sub(self.bytes_read).min(MOST_OF_A_FILE);
+        let mut file = Bounded::new(file, look.bytes, budget, &context.stop);
         let (mark, hits_before) = (self.lines.len(), self.hits);
-        let mut hits = Hits { path, lines: &mut self.lines, count: &mut self.hits, binary: false };
-        let searched = self.searcher.search_file(&self.matcher, &file, &mut hits);
+        let told = told_path(path);
+        let mut hits =
+            Hits { path: &told, lines: &mut self.lines, count: &mut self.hits, binary: false };
+        let searched = self.searcher.search_reader(&self.matcher, &mut file, &mut hits);
+        self.bytes_read = self.bytes_read.saturating_add(file.count());
         let skip = match searched {
             Ok(()) if hits.binary => Some(Skip::Binary),
             Ok(()) => None,
@@ -167,6 +187,7 @@ impl Search {
             self.hits = hits_before;
             return Err(why);
         }
+        self.cut += u64::from(file.is_cut());
         self.files += 1;
         self.files_with_hits += u64::from(self.hits > hits_before);
         Ok(())

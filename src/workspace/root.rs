@@ -127,8 +127,9 @@ impl Root {
     }
 
     /// Whether the kernel can contain a path by handle (`openat2`, Linux 5.6).
-    pub fn contains_by_handle(&self) -> bool {
+    pub fn contains_by_handle(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        openat2(self.fd(), ".", flags, Mode::empty(), ResolveFlags::BENEATH).is_ok()
+        openat2(self.fd(), ".", flags, Mode::empty(), ResolveFlags::BENEATH)?;
+        Ok(())
     }
 }

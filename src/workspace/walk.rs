@@ -13,7 +13,10 @@ use std::{
 };
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, openat};
+use rustix::{
+    fs::{Dir, FileType, Mode, OFlags, fstat, openat},
+    io::Errno,
+};
 
 use super::{
     look::{Kind, Look, Spot, joined, kind_of},
@@ -22,8 +25,15 @@ use super::{
 
 /// The ignore files, the stronger last.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".thcodeignore"];
-/// More of an ignore file isn't read.
-const IGNORE_BYTES: u64 = 1 << 20;
+/// Bytes of one ignore file that count.
+const IGNORE_BYTES: usize = 256 * 1024;
+/// Patterns that count, of all ignore files on the way down together.
+const MOST_PATTERNS: usize = 20_000;
+/// Bytes of patterns that count, of all ignore files on the way down together: what they are
+/// compiled to is many times as large.
+const MOST_PATTERN_BYTES: usize = 512 * 1024;
+/// Bytes of one pattern.
+const LONGEST_PATTERN: usize = 1024;
 /// Deeper directories aren't entered: each level holds a handle.
 const DEEPEST: usize = 128;
 
@@ -85,6 +95,8 @@ pub enum Skip {
     Binary,
     /// It has a line that is too long to be held.
     LineTooLong,
+    /// An ignore file, or part of one, that is over the limits: what it says there isn't heeded.
+    IgnoreFileTooLarge,
 }
 
 impl Skip {
@@ -100,6 +112,7 @@ impl Skip {
             Self::TooDeep => "too-deep",
             Self::Binary => "binary",
             Self::LineTooLong => "line-too-long",
+            Self::IgnoreFileTooLarge => "ignore-file-too-large",
         }
     }
 }
@@ -121,12 +134,21 @@ pub struct Walk<'r> {
     pub skipped: BTreeMap<Skip, u64>,
     /// The ignore files on the way down, each with the directory that it speaks for.
     rules: Vec<(String, Gitignore)>,
+    /// Patterns and their bytes that may still be added on this way down.
+    room: Room,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    patterns: usize,
+    bytes: usize,
 }
 
 impl<'r> Walk<'r> {
     /// A walk that hasn't begun.
     pub fn new(root: &'r Root) -> Self {
-        Self { root, skipped: BTreeMap::new(), rules: Vec::new() }
+        let room = Room { patterns: MOST_PATTERNS, bytes: MOST_PATTERN_BYTES };
+        Self { root, skipped: BTreeMap::new(), rules: Vec::new(), room }
     }
 
     /// Visits everything below a directory (relative to the root; empty is the root itself) that
@@ -172,21 +194,54 @@ impl<'r> Walk<'r> {
         let mut any = false;
         for name in IGNORE_FILES {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let Ok(fd) = openat(dir, name, flags, Mode::empty()) else { continue };
+            let fd = match openat(dir, name, flags, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => continue,
+                Err(_) => {
+                    self.skip(Skip::Unreadable);
+                    continue;
+                }
+            };
+            // What is something else is told when the walk comes to it.
             if !fstat(&fd).is_ok_and(|stat| kind_of(&stat) == Kind::Regular) {
                 continue;
             }
-            let mut bytes = Vec::new();
-            if std::fs::File::from(fd).take(IGNORE_BYTES).read_to_end(&mut bytes).is_err() {
+            let (mut bytes, most) = (Vec::new(), u64::try_from(IGNORE_BYTES).unwrap_or(u64::MAX));
+            let mut file = std::fs::File::from(fd).take(most.saturating_add(1));
+            if file.read_to_end(&mut bytes).is_err() {
+                self.skip(Skip::Unreadable);
                 continue;
             }
+            let mut whole = bytes.len() <= IGNORE_BYTES;
+            if !whole {
+                // A line that was cut could say something else altogether.
+                let line_end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+                bytes.truncate(line_end);
+            }
             for line in String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').lines() {
-                // A line that isn't a pattern ignores nothing, as in git.
-                any |= builder.add_line(None, line).is_ok();
+                let says_nothing = line.trim().is_empty() || line.starts_with('#');
+                let room = (line.len() <= LONGEST_PATTERN)
+                    .then(|| self.room.bytes.checked_sub(line.len()))
+                    .flatten()
+                    .zip(self.room.patterns.checked_sub(1));
+                match room {
+                    _ if says_nothing => {}
+                    None => whole = false,
+                    Some((bytes, patterns)) => {
+                        self.room = Room { patterns, bytes };
+                        // A line that isn't a pattern ignores nothing, as in git.
+                        any |= builder.add_line(None, line).is_ok();
+                    }
+                }
+            }
+            if !whole {
+                self.skip(Skip::IgnoreFileTooLarge);
             }
         }
-        if any && let Ok(rules) = builder.build() {
-            self.rules.push((at.to_owned(), rules));
+        match builder.build() {
+            Ok(rules) if any => self.rules.push((at.to_owned(), rules)),
+            Ok(_) => {}
+            Err(_) => self.skip(Skip::IgnoreFileTooLarge),
         }
     }
 
@@ -286,10 +341,11 @@ impl<'r> Walk<'r> {
             }
             Step::Into => {
                 let Some(fd) = self.open_dir(Some(dir), name) else { return self.unreadable() };
-                let rules = self.rules.len();
+                let (rules, room) = (self.rules.len(), self.room);
                 self.read_ignore_files(&fd, &entry.path);
                 let end = self.visit_dir(fd, &entry.path, depth + 1, visit);
                 self.rules.truncate(rules);
+                self.room = room;
                 end
             }
         }

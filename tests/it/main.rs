@@ -8,6 +8,8 @@ mod contract;
 #[cfg(test)]
 mod env;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod mock;
 #[cfg(test)]
 mod policy_corpus;
@@ -21,6 +23,8 @@ mod provider_http;
 mod run;
 #[cfg(test)]
 mod secrets;
+#[cfg(test)]
+mod signals;
 #[cfg(test)]
 mod state;
 #[cfg(test)]

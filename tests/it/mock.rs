@@ -205,6 +205,18 @@ impl Answer {
         self
     }
 
+    /// The same, and then these pieces with a pause before each.
+    pub(crate) fn then_drip<P: AsRef<[u8]>>(
+        mut self,
+        pieces: impl IntoIterator<Item = P>,
+        pause: Duration,
+    ) -> Self {
+        for piece in pieces {
+            self.0.extend([Step::Pause(pause), Step::Send(piece.as_ref().to_vec())]);
+        }
+        self
+    }
+
     /// The same, and then a reset, once the client had time to read.
     pub(crate) fn then_reset(mut self) -> Self {
         self.0.extend([Step::Pause(Duration::from_millis(100)), Step::Reset]);

@@ -233,14 +233,69 @@ fn silence_is_a_stall_and_slowness_is_not() {
         let started = Instant::now();
         let error = asked(answer, SHORT).0.unwrap_err();
         assert_eq!(error.kind, Kind::Stall);
-        assert_eq!(error.message, "the provider sent nothing for 300 ms");
+        assert_eq!(
+            error.message,
+            "the provider sent nothing of a reply for 300 ms (keep-alives do not count)"
+        );
         assert!(started.elapsed() >= SHORT);
     }
     let started = Instant::now();
-    let pieces = HI.as_bytes().chunks(HI.len() / 8);
-    let (reply, _) = asked(Answer::slow(pieces, SHORT / 4), SHORT);
+    let think = |field: &str| json!({"choices": [{"delta": {field: "hm"}}]});
+    let arguments = json!({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}}]});
+    let events = [
+        think("reasoning_content"),
+        think("reasoning"),
+        delta("H"),
+        delta("i"),
+        arguments,
+        stop("stop"),
+    ];
+    let pieces = events.map(|event| format!(": ping\n\ndata: {event}\n\n"));
+    let (reply, _) = asked(Answer::slow(pieces, SHORT / 2), SHORT);
     assert_eq!(reply.unwrap().text, "Hi");
     assert!(started.elapsed() > SHORT, "it took longer than the silence that is allowed");
+}
+
+/// Bytes that are no part of a reply hold nobody: not before it, not in it, not after it.
+#[test]
+fn keep_alives_are_silence() {
+    let pause = SHORT / 10;
+    let fin = format!("data: {}\n\n", stop("stop"));
+    let text = format!("data: {}\n\n", delta("Hi"));
+    let empty_call = r#"data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a"}]}}]}"#;
+    for (first, beat) in [
+        ("", ": ping\n\n"),
+        ("", "\n"),
+        ("", " "),
+        (":", "x"),
+        ("", "data:\n\n"),
+        ("", "data: {\"choices\":[]}\n\n"),
+        ("", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"),
+        ("", "data: {\"choices\":[{\"delta\":{\"reasoning\":null,\"reasoning_content\":\"\"}}]}\n\n"),
+        ("", "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"\"}]}\n\n"),
+        ("", &format!("{empty_call}\n\n")),
+        ("data: {\"choices\":[{\"delta\":{\"content\":\"", "x"),
+        (&text, ": ping\n\n"),
+        (&fin, &fin),
+        (&format!("{text}{fin}"), ": ping\n\n"),
+        ("{\"choices\": \"", "x"),
+    ] {
+        let pieces = std::iter::once(first).chain(std::iter::repeat_n(beat, 200));
+        let started = Instant::now();
+        let (reply, _) = asked(Answer::slow(pieces, pause), SHORT);
+        assert_eq!(reply.unwrap_err().kind, Kind::Stall, "{first:?} {beat:?}");
+        assert!(started.elapsed() < SHORT * 8, "{first:?} {beat:?}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn an_error_whose_body_drips_is_told_in_time() {
+    let head = "HTTP/1.1 429 Slow\r\nretry-after: 3\r\nconnection: close\r\n\r\n{\"error\": \"";
+    let pieces = std::iter::repeat_n("x", 400);
+    let started = Instant::now();
+    let error = asked(Answer::raw(head).then_drip(pieces, SHORT / 10), SHORT).0.unwrap_err();
+    assert_eq!((error.kind, error.retry_after_ms), (Kind::RateLimit, Some(3000)));
+    assert!(started.elapsed() < SHORT * 8, "{:?}", started.elapsed());
 }
 
 #[test]

@@ -626,6 +626,11 @@ fn every_cause_is_reached() {
     reached.extend(crate::state::causes());
 
     reached.extend(crate::vault::causes());
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 5; exec \"$0\" run --json x", env!("CARGO_BIN_EXE_thcode")]);
+    few.stdout(std::process::Stdio::piped());
+    reached.insert(crate::env::finish(few.spawn().unwrap()).end().2);
+
     let on_demand = [CauseCode::InternalError, CauseCode::DocumentInvalid];
     let missing: Vec<&str> = CauseCode::ALL
         .iter()

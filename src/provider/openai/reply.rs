@@ -25,6 +25,7 @@ pub(super) struct Assembly {
     refused: bool,
     usage: Option<TokenUsage>,
     bytes: usize,
+    steps: u64,
 }
 
 /// A call that isn't whole yet.
@@ -60,6 +61,11 @@ struct Choice<'a> {
 struct Piece<'a> {
     content: Option<String>,
     refusal: Option<String>,
+    /// What the model thinks: not kept, but a sign that it does.
+    #[serde(borrow)]
+    reasoning_content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    reasoning: Option<&'a RawValue>,
     #[serde(default, borrow, deserialize_with = "or_empty")]
     tool_calls: Vec<CallPiece<'a>>,
 }
@@ -87,6 +93,11 @@ fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 impl Assembly {
+    /// How often the reply came on. What repeats what is known, or says nothing, doesn't count.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
     /// Adds what an event of a stream carries.
     pub(super) fn add_chunk(
         &mut self,
@@ -153,7 +164,9 @@ impl Assembly {
             return Err(unreadable(json, broken));
         }
         if let Some(usage) = &chunk.usage {
-            self.usage = reported(usage).or(self.usage);
+            let usage = reported(usage).or(self.usage);
+            self.step(usage != self.usage);
+            self.usage = usage;
         }
         let choices = chunk.choices.len();
         // One answer was asked for; further ones aren't ours.
@@ -161,8 +174,11 @@ impl Assembly {
             if let Some(piece) = choice.delta.or(choice.message) {
                 self.add_piece(piece, on_delta)?;
             }
-            if let Some(reason) = choice.finish_reason {
-                self.finish = Some(finish_of(&reason)?);
+            // Some servers write the empty string where nothing has ended yet.
+            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+                let finish = Some(finish_of(&reason)?);
+                self.step(finish != self.finish);
+                self.finish = finish;
             }
         }
         Ok(choices)
@@ -173,9 +189,14 @@ impl Assembly {
         piece: Piece<'_>,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<(), ProviderError> {
+        let thinks = |raw: &&RawValue| !matches!(raw.get(), "null" | "\"\"" | "[]" | "{}");
+        let thought =
+            [piece.reasoning_content, piece.reasoning].into_iter().flatten().any(|raw| thinks(&raw));
+        self.step(thought);
         self.refused |= piece.refusal.as_ref().is_some_and(|refusal| !refusal.is_empty());
         for text in piece.content.into_iter().chain(piece.refusal).filter(|text| !text.is_empty()) {
             self.grow(text.len())?;
+            self.step(true);
             self.text.push_str(&text);
             on_delta(&text);
         }
@@ -201,6 +222,8 @@ impl Assembly {
             let known = self.slots.get(*at).map_or("", |slot| slot.call.id.as_str());
             id.is_empty() || known.is_empty() || known == id
         });
+        let known = same.and_then(|at| self.slots.get(at)).map(|slot| slot.call.name.as_str());
+        self.step(known != Some(name.as_str()) && !name.is_empty() || !arguments.is_empty());
         let slot = match same.and_then(|at| self.slots.get_mut(at)) {
             Some(slot) => slot,
             None => {
@@ -218,6 +241,10 @@ impl Assembly {
         }
         slot.call.arguments.push_str(&arguments);
         Ok(())
+    }
+
+    fn step(&mut self, made: bool) {
+        self.steps += u64::from(made);
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), ProviderError> {

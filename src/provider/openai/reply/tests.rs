@@ -37,6 +37,14 @@ fn call(id: &str, name: &str, arguments: &str) -> Call {
 }
 
 #[test]
+fn an_empty_reason_to_stop_is_none() {
+    let open = json!({"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": ""}]});
+    let reply = assembled(&[open.clone(), stop("stop")], true).unwrap();
+    assert_eq!((reply.text.as_str(), reply.finish), ("Hi", Finish::Stop));
+    assert_eq!(assembled(&[open], false).unwrap_err(), failure::cut(), "and it is no end");
+}
+
+#[test]
 fn text_is_put_together_and_usage_taken_from_the_last_chunk() {
     let usage = json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}});
     let nothing = json!({"choices": null, "usage": null, "error": null});
@@ -167,7 +175,7 @@ fn every_reason_has_its_meaning() {
         error.message
     };
     assert!(message("EOS_token").ends_with(": eos_token"));
-    for reason in ["", "a b", "\u{1b}[31m", &"x".repeat(41), "สวัสดี"] {
+    for reason in [" ", "a b", "\u{1b}[31m", &"x".repeat(41), "สวัสดี"] {
         assert!(message(reason).ends_with(": (not a plain word)"), "{reason}");
     }
 }

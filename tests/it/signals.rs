@@ -1,0 +1,329 @@
+//! Signals, and streams that nobody reads: every verb ends with one document that agrees with its
+//! exit code, within the time that an engine gives.
+
+use std::{
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    env::{Done, TestEnv, check, finish},
+    mock::{Answer, MockServer},
+};
+
+/// An engine kills some seconds after its first signal.
+const IN_TIME: Duration = Duration::from_secs(5);
+
+fn kill(child: &Child, signal: &str) {
+    assert!(
+        Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success()
+    );
+}
+
+fn kept(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A policy file that takes a while to be checked.
+fn slow_policy(env: &TestEnv) -> PathBuf {
+    let mut text = "version = 1\n".to_owned();
+    for at in 0..20_000 {
+        text.push_str(&format!("[[rule]]\nid = \"r{at}\"\neffect = \"deny\"\ntools = [\"edit_file\"]\nreason = \"x\"\nwhen.write = [\"d{at}/**\"]\n"));
+    }
+    env.outside("slow.policy.toml", text)
+}
+
+/// The process's signal handlers are there.
+fn wait_until_it_listens(child: &Child) {
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        // XFSZ is the last that is listened to.
+        if mask >> 24 & 1 == 1 && status.contains("thcode") {
+            return;
+        }
+    }
+    panic!("it never listens");
+}
+
+#[test]
+fn a_signal_ends_every_verb_and_a_run_that_has_not_begun() {
+    let env = TestEnv::new();
+    let policy = slow_policy(&env).display().to_string();
+    let cassette = env.cassette(&[json!({"text": "x"})]).display().to_string();
+    for (at, signal) in ["INT", "TERM", "HUP", "QUIT"].into_iter().enumerate() {
+        let verbs: [&[&str]; 3] = [
+            &["policy", "check", &policy],
+            &["run", "--cassette", &cassette, "--policy", &policy, "x"],
+            &["doctor", "--policy", &policy],
+        ];
+        for verb in verbs {
+            let out = env.beside(&format!("{at}.json"));
+            let args = [&["--json", "-o", out.to_str().unwrap()][..], verb].concat();
+            let child = env.thcode(&args).start();
+            wait_until_it_listens(&child);
+            kill(&child, signal);
+            let sent = Instant::now();
+            let done = finish(child);
+            assert!(sent.elapsed() < IN_TIME, "{verb:?}");
+            done.check_document();
+            assert_eq!(
+                (done.code, done.end().2.as_str()),
+                (Some(130), "signalled"),
+                "{verb:?} {done:?}"
+            );
+            assert_eq!(done.json()["failure"]["message"], format!("stopped by SIG{signal}"));
+            assert_eq!(done.json()["verb"], verb[..if verb[0] == "policy" { 2 } else { 1 }].join(" "));
+            assert_eq!(kept(&out), done.json());
+            assert!(done.stderr.contains("CANCELLED"), "{done:?}");
+        }
+    }
+}
+
+fn waiting_run(env: &TestEnv, format: &str, mock: &MockServer, out: &Path) -> Child {
+    let (base, out) = (mock.base_url(), out.to_str().unwrap());
+    let args = [
+        "run",
+        "-v",
+        "--output-format",
+        format,
+        "-o",
+        out,
+        "--provider",
+        "custom",
+        "--base-url",
+        &base,
+        "--model",
+        "m",
+        "--context-limit",
+        "32000",
+        "x",
+    ];
+    env.thcode(&args).start()
+}
+
+#[test]
+fn signals_of_timers_and_of_others_end_a_run_with_its_document() {
+    let env = TestEnv::new();
+    for signal in ["USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR"] {
+        let mock = MockServer::start(vec![Answer::silent()]);
+        let child = waiting_run(&env, "json", &mock, &env.beside("signal.json"));
+        wait_until_it_listens(&child);
+        std::thread::sleep(Duration::from_millis(200));
+        kill(&child, signal);
+        let done = finish(child);
+        done.check_document();
+        assert_eq!(done.end(), ("CANCELLED".into(), "cancelled".into(), "signalled".into()), "{signal}");
+        assert_eq!(done.json()["failure"]["message"], format!("stopped by SIG{signal}"));
+    }
+}
+
+/// Ends a child without reading anything of it before its end.
+fn unread(mut child: Child, signal: &str) -> (Done, Duration) {
+    kill(&child, signal);
+    let sent = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if sent.elapsed() > Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("it hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let took = sent.elapsed();
+    let mut stdout = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+    let stdout = String::from_utf8_lossy(&stdout).into_owned();
+    (Done { code: status.code(), stdout, stderr: String::new() }, took)
+}
+
+#[test]
+fn a_document_that_nobody_reads_does_not_hold_a_signal_up() {
+    let env = TestEnv::new();
+    let text = "a line of the final text\n".repeat(20_000);
+    let cassette = env.cassette(&[json!({"text": text})]).display().to_string();
+    for format in ["text", "json", "stream-json"] {
+        let out = env.beside(&format!("{format}.json"));
+        let args = [
+            "run",
+            "--output-format",
+            format,
+            "-o",
+            out.to_str().unwrap(),
+            "--cassette",
+            &cassette,
+            "x",
+        ];
+        let child = env.thcode(&args).start();
+        std::thread::sleep(Duration::from_millis(1500));
+        let (done, took) = unread(child, "TERM");
+        assert!(took < IN_TIME, "{format}: {took:?}");
+        let document = kept(&out);
+        check(&document, done.code);
+        let cause = document["failure"]["causeCode"].as_str().unwrap();
+        // A stream is blocked in its turn, the others at the print of what is whole and filed.
+        let wanted = if format == "stream-json" { "signalled" } else { "output-error" };
+        assert_eq!(cause, wanted, "{format}");
+        if format != "stream-json" {
+            assert_eq!(document["text"], text, "the work is not lost");
+        }
+    }
+}
+
+#[test]
+fn a_document_that_is_read_late_is_whole_and_agrees() {
+    let env = TestEnv::new();
+    let text = "a line of the final text\n".repeat(20_000);
+    let cassette = env.cassette(&[json!({"text": text})]).display().to_string();
+    let out = env.beside("late.json");
+    let args = ["run", "--json", "-o", out.to_str().unwrap(), "--cassette", &cassette, "x"];
+    let child = env.thcode(&args).start();
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(&child, "TERM");
+    std::thread::sleep(Duration::from_millis(500));
+    let done = finish(child);
+    done.check_document();
+    assert_eq!(done.code, Some(0), "the work was done before the signal came");
+    assert_eq!(kept(&out), done.json());
+}
+
+#[test]
+fn log_lines_that_nobody_reads_do_not_hold_a_signal_up() {
+    let env = TestEnv::new();
+    let again =
+        json!({"toolCalls": vec![json!({"name": "list_files", "arguments": {"path": "."}}); 100]});
+    let cassette = env.cassette(&vec![again; 100]).display().to_string();
+    let out = env.beside("stderr.json");
+    let args = [
+        "run",
+        "-v",
+        "--json",
+        "-o",
+        out.to_str().unwrap(),
+        "--max-iterations",
+        "100",
+        "--cassette",
+        &cassette,
+        "x",
+    ];
+    let child = env.thcode(&args).start();
+    std::thread::sleep(Duration::from_millis(2500));
+    let (done, took) = unread(child, "TERM");
+    assert!(took < IN_TIME, "{took:?}");
+    check(&kept(&out), done.code);
+    assert_eq!(done.code, Some(130));
+    check(&done.json(), done.code);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let env = TestEnv::new();
+    let text = "a line of the final text\n".repeat(20_000);
+    let cassette = env.cassette(&[json!({"text": text})]).display().to_string();
+    let child = env.thcode(&["run", "--json", "--cassette", &cassette, "x"]).start();
+    std::thread::sleep(Duration::from_millis(1000));
+    kill(&child, "XCPU");
+    std::thread::sleep(Duration::from_millis(100));
+    kill(&child, "XCPU");
+    std::thread::sleep(Duration::from_millis(200));
+    let (done, took) = unread(child, "TERM");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(done.code, Some(130));
+}
+
+/// `ulimit -f`: the file of `-o` can't be written whole, so it isn't written at all.
+#[test]
+fn a_limit_on_file_sizes_is_an_output_error() {
+    let env = TestEnv::new();
+    let text = "a line of the final text\n".repeat(20_000);
+    let cassette = env.cassette(&[json!({"text": text})]).display().to_string();
+    let done = limited(
+        &env,
+        "ulimit -f 8",
+        &["run", "--json", "-o", "../out/big.json", "--cassette", &cassette, "x"],
+    );
+    done.check_document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(1), "output-error"), "{:?}", done.stderr);
+    let left: Vec<_> =
+        fs::read_dir(env.beside("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["test.cassette.jsonl"], "no temporary file stays");
+}
+
+fn limited(env: &TestEnv, limit: &str, args: &[&str]) -> Done {
+    let mut shell = Command::new("sh");
+    let line = format!("{limit}; exec \"$0\" \"$@\"");
+    shell.arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_thcode")).args(args);
+    shell.current_dir(env.workspace()).env_clear().env("HOME", env.home());
+    finish(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn few_file_handles_are_told_as_such() {
+    let env = TestEnv::new();
+    let cassette = env.cassette(&[json!({"text": "x"})]).display().to_string();
+    let mut refused = 0;
+    for handles in 4..16 {
+        let args = ["run", "--json", "--cassette", &cassette, "x"];
+        let done = limited(&env, &format!("ulimit -n {handles}"), &args);
+        done.check_document();
+        match done.end().2.as_str() {
+            "-" => assert_eq!(done.code, Some(0)),
+            cause => {
+                refused += 1;
+                assert_eq!((done.code, cause), (Some(1), "resource-limit"), "{handles}: {done:?}");
+            }
+        }
+    }
+    assert!(refused > 0);
+    let done = limited(&env, "ulimit -n 4", &["--version"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// A pipe whose reader made it non-blocking takes what it has room for; the rest has to wait.
+#[test]
+fn a_non_blocking_pipe_gets_the_whole_document() {
+    let env = TestEnv::new();
+    let text = "a line of the final text\n".repeat(20_000);
+    let cassette = env.cassette(&[json!({"text": text})]).display().to_string();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    let mut call = env.thcode(&["run", "--json", "--cassette", &cassette, "x"]);
+    call.command.stdout(writer);
+    let child = call.start();
+    drop(call);
+    let reading = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(700));
+        let (mut reader, mut bytes) = (reader, Vec::new());
+        reader.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let done = finish(child);
+    let document: Value = serde_json::from_slice(&reading.join().unwrap()).unwrap();
+    check(&document, done.code);
+    assert_eq!((done.code, document["text"].as_str()), (Some(0), Some(text.as_str())));
+}
+
+#[test]
+fn what_has_no_document_on_standard_output_is_told_on_standard_error() {
+    let env = TestEnv::new();
+    for args in [
+        &["explain-exit", "300"][..],
+        &["schema", "print"],
+        &["explain-exit", "3"],
+        &["schema", "print", "x"],
+    ] {
+        let done = env.thcode(args).run();
+        assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""), "{args:?}");
+        assert!(done.stderr.contains("USAGE"), "{args:?}: {done:?}");
+    }
+}
