@@ -97,5 +97,52 @@ pub(super) fn provider_end(error: &ProviderError) -> End {
     };
     let mut failure = Failure::new(cause, error.message.clone());
     failure.retry_after_ms = error.retry_after_ms;
+    failure.recovery_actions = next_steps(error.kind).iter().map(|step| (*step).to_owned()).collect();
     End::failed(stop_reason, failure)
+}
+
+/// What a reader can do about a provider's failure, most useful first.
+fn next_steps(kind: ProviderErrorKind) -> &'static [&'static str] {
+    match kind {
+        ProviderErrorKind::Auth => &[
+            "check that the key is valid at this host and may use this model",
+            "or name the variable of another key with --api-key-env",
+        ],
+        ProviderErrorKind::Client => &[
+            "check that --model names a model of this host, and that --base-url is its API's (it often ends in /v1)",
+            "or look at the account: credit, access to the model, limits of the request",
+        ],
+        ProviderErrorKind::ContextOverflow => &[
+            "give a smaller task or a lower --max-output-tokens, or state the model's true --context-limit",
+        ],
+        ProviderErrorKind::RateLimit => &[
+            "run the same command again, unchanged, no sooner than retryAfterMs says if it says anything",
+        ],
+        ProviderErrorKind::Server => &[
+            "run the same command again, unchanged",
+            "or, if it lasts, ask another --model or --provider",
+        ],
+        ProviderErrorKind::Network => &[
+            "check that the host can be reached from here: --base-url, the proxy variables, SSL_CERT_FILE",
+            "or run the same command again, unchanged",
+        ],
+        ProviderErrorKind::Protocol => &[
+            "run the same command again, unchanged",
+            "or, if it lasts, check that --base-url speaks chat completions",
+        ],
+        ProviderErrorKind::Stall => &[
+            "run the same command again, unchanged",
+            "or, for a model that thinks for long, allow more with --stall-timeout",
+        ],
+        ProviderErrorKind::Empty => &["run the same command again, unchanged"],
+        ProviderErrorKind::Unknown => &[
+            "check that --base-url is the address of the API itself, and that it speaks chat completions",
+        ],
+        ProviderErrorKind::CassetteExhausted => {
+            &["add the missing reply to the cassette, or end it with one that makes no call"]
+        }
+        ProviderErrorKind::CassetteMismatch => {
+            &["make the cassette anew for this request, or take requestDigest out of its line"]
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The one exhaustive map from every room's error to an exit class and a failure.
 
-use std::io;
+use std::{io, path::Path};
 
 use rustix::io::Errno;
 
@@ -93,6 +93,13 @@ pub fn document_invalid(message: impl Into<String>) -> Finished {
 pub fn output_error(message: impl Into<String>) -> Failure {
     Failure::new(CauseCode::OutputError, message)
         .action("name a file with -o: the document is written there first, whole")
+}
+
+/// `-o` names a file that is read.
+pub fn output_is_input(file: &Path) -> Fail {
+    let message = format!("-o: {} is read by this very command", file.display());
+    let failure = Failure::new(CauseCode::OutputPathRefused, message);
+    Fail::usage(failure.action("name another file for the document"))
 }
 
 impl From<WorkspaceError> for Fail {

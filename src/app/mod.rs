@@ -25,7 +25,7 @@ pub mod store_verbs;
 
 pub use crate::redact::Redactor;
 pub use ended::{Ended, Finished, finish};
-pub use failure::{Fail, cancelled, document_invalid, output_error, panicked, usage};
+pub use failure::{Fail, cancelled, document_invalid, output_error, output_is_input, panicked, usage};
 pub use providers::ProviderOptions;
 pub use run::RunOptions;
 pub use state::StateOptions;

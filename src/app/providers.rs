@@ -21,6 +21,8 @@ use crate::{
 
 /// A cassette has at most this many bytes.
 const MOST_BYTES: u64 = 256 << 20;
+/// Bytes of a variable's name.
+const LONGEST_VARIABLE: usize = 128;
 /// What a cassette's "model" can hold: replies are fixed, so the context must not be cut.
 const SCRIPTED_CONTEXT: u64 = 1_000_000;
 
@@ -58,6 +60,9 @@ pub(super) struct Chosen {
 }
 
 pub(super) fn choose(host: &Host, options: &ProviderOptions) -> Result<Chosen, Fail> {
+    if let Some(variable) = &options.api_key_env {
+        is_variable(variable)?;
+    }
     match (&options.cassette, &options.provider) {
         (Some(_), Some(name)) if name != "scripted" => {
             let message = format!("--cassette and --provider {name} can't both answer");
@@ -123,7 +128,7 @@ fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, F
         None => (None, None),
         Some(variable) => match host.text_var(variable) {
             Some(key) => (Some(Secret::new(key)), None),
-            None => (None, Some(key_missing(name, variable))),
+            None => (None, Some(key_missing(name, variable, preset.key_variable == Some(variable)))),
         },
     };
     let settings = Settings {
@@ -154,7 +159,28 @@ fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, F
     Ok(Chosen { provider, info, context_limit })
 }
 
-fn key_missing(provider: &str, variable: &str) -> Failure {
+/// What isn't a variable's name may be the key itself, and isn't shown.
+fn is_variable(name: &str) -> Result<(), Fail> {
+    let mut bytes = name.bytes();
+    let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    let fits = bytes.next().is_some_and(letter)
+        && bytes.all(|byte| letter(byte) || byte.is_ascii_digit())
+        && name.len() <= LONGEST_VARIABLE;
+    if fits {
+        return Ok(());
+    }
+    let message = "--api-key-env holds no variable's name (it is not shown, since it may be a key)";
+    let failure = Failure::new(CauseCode::BadArgument, message);
+    Err(Fail::usage(failure.action(
+        "put the key into a variable and give the variable's name: letters, digits and _, 128 at most",
+    )))
+}
+
+fn key_missing(provider: &str, variable: &str, own: bool) -> Failure {
+    // A key of letters and digits passes for a name; those of variables are in capitals.
+    let capitals = |name: &str| !name.bytes().any(|byte| byte.is_ascii_lowercase());
+    let variable =
+        if own || capitals(variable) { variable } else { "that --api-key-env names (not shown)" };
     let message =
         format!("the provider {provider} needs a key, and the variable {variable} is unset or empty");
     Failure::new(CauseCode::KeyMissing, message)

@@ -1,7 +1,7 @@
 //! What the rooms of the store refuse, as an exit class and a failure: each error has its one place
 //! here.
 
-use super::Fail;
+use super::{Fail, failure::out_of_resources};
 use crate::{
     agent::KeepError,
     checkpoint::CheckpointError,
@@ -71,7 +71,10 @@ impl From<StoreError> for Fail {
                 }
                 _ => unavailable(message),
             },
-            StoreError::Io { .. } | StoreError::Pragma { .. } => unavailable(message),
+            StoreError::Io { source, .. } => {
+                out_of_resources(&source).unwrap_or_else(|| unavailable(message))
+            }
+            StoreError::Pragma { .. } => unavailable(message),
         }
     }
 }
@@ -117,7 +120,9 @@ impl From<LeaseError> for Fail {
                 let action = "run the same command again when the other run has ended";
                 Self { class: ExitClass::Busy, failure: failure.action(action) }
             }
-            LeaseError::Io { .. } => unavailable(message),
+            LeaseError::Io { source, .. } => {
+                out_of_resources(&source).unwrap_or_else(|| unavailable(message))
+            }
         }
     }
 }

@@ -152,6 +152,25 @@ impl Verb {
 }
 
 impl Cli {
+    /// The files that this command line has read, which no output may take the place of.
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        let mut files = match &self.verb {
+            Verb::Run(run) => run.inputs(),
+            Verb::Policy(policy) => policy.inputs(),
+            Verb::Schema(SchemaVerb::Validate { file, .. }) => vec![file.clone()],
+            Verb::Doctor(doctor) => {
+                doctor.policy.inputs().into_iter().chain(doctor.provider.cassette.clone()).collect()
+            }
+            Verb::Schema(_)
+            | Verb::ExplainExit { .. }
+            | Verb::Session(_)
+            | Verb::Store(_)
+            | Verb::Key(_) => Vec::new(),
+        };
+        files.extend(self.common.key_file.clone());
+        files
+    }
+
     /// The variable that holds the provider's key, where the caller named one.
     pub(super) fn key_variable(&self) -> Option<&str> {
         match &self.verb {
@@ -277,6 +296,13 @@ fn fail_of(error: &clap::Error) -> Fail {
         Some(ContextValue::String(arg)) => arg.as_str(),
         _ => "",
     };
+    if is_key_flag(invalid) {
+        // Whatever follows it may be the key, so that nothing of the line is repeated.
+        return app::usage(
+            "a key is never given on the command line, where others see it",
+            Some("put it into a variable and name that one with --api-key-env NAME".to_owned()),
+        );
+    }
     let action = match nearest {
         Some(nearest) => format!("did you mean {nearest}?"),
         None if error.kind() == ErrorKind::UnknownArgument && invalid.contains(' ') => {
@@ -285,6 +311,13 @@ fn fail_of(error: &clap::Error) -> Fail {
         None => "`thcode VERB --help` shows the right form".to_owned(),
     };
     app::usage(message, Some(action))
+}
+
+/// Whether a flag that doesn't exist was meant to carry a key.
+fn is_key_flag(flag: &str) -> bool {
+    let name = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let words = ["key", "apikey", "token", "secret", "password", "bearer"];
+    flag.starts_with('-') && name.split(['-', '_']).any(|word| words.contains(&word))
 }
 
 /// The second words of verbs that have two.

@@ -54,10 +54,7 @@ pub fn main() -> ExitCode {
             let who =
                 Who { output: output.clone(), verb: bad.verb.clone(), redactor: Arc::clone(&redactor) };
             ending.known(who);
-            if let Err(fail) = output.check() {
-                // The command line is wrong already, and the document says that.
-                drop(fail);
-            }
+            output.check_anyway();
             return match bad.end {
                 args::NoVerb::Text(text) => output.print_help(&text),
                 args::NoVerb::Fail(fail) => {
@@ -99,6 +96,7 @@ fn dispatch(
     output: &Output,
     heard: io::Result<Stop>,
 ) -> Result<Product, Fail> {
+    output.spare(&cli.inputs())?;
     output.check()?;
     let stop = heard.map_err(|error| app::run::cannot_start(&error))?;
     if host.fault("panic") {

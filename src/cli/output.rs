@@ -94,6 +94,11 @@ impl Output {
     /// What a command line that can't be read most likely meant.
     pub(super) fn guessed(host: &Host, words: &[OsString]) -> Self {
         let mut format = host.text_var("THCODE_OUTPUT_FORMAT").and_then(|name| format_named(&name));
+        let others: Vec<PathBuf> = words
+            .iter()
+            .skip(1)
+            .flat_map(|word| word.to_string_lossy().split('=').map(PathBuf::from).collect::<Vec<_>>())
+            .collect();
         let set = |value: String| !matches!(value.as_str(), "0" | "false" | "no" | "off");
         let mut json = host.text_var("THCODE_JSON").is_some_and(set);
         let mut file = host.var("THCODE_OUTPUT").map(PathBuf::from);
@@ -118,17 +123,32 @@ impl Output {
             Some(format) => format,
             None => OutputFormat::Text,
         };
-        Self {
-            format,
-            file,
-            refused: Arc::default(),
-            stream: Stream::default(),
-            ending: Arc::new(Ending::new()),
-        }
+        // Named twice, the file is what is read as well.
+        let same =
+            |file: &PathBuf| others.iter().filter(|other| own_file::is_same(file, other)).count() > 1;
+        let refused = Arc::new(AtomicBool::new(file.as_ref().is_some_and(same)));
+        Self { format, file, refused, stream: Stream::default(), ending: Arc::new(Ending::new()) }
     }
 
     pub(super) fn is_stream(&self) -> bool {
         self.format == OutputFormat::StreamJson
+    }
+
+    /// Refuses, before anything is done, to write over what is read.
+    pub(super) fn spare(&self, inputs: &[PathBuf]) -> Result<(), Fail> {
+        let Some(file) = self.file.as_deref() else { return Ok(()) };
+        // Of a folder each policy file is read.
+        let named = |input: &PathBuf| match file.file_name() {
+            Some(name) if input.is_dir() && name.to_string_lossy().ends_with(".policy.toml") => {
+                input.join(name)
+            }
+            _ => input.clone(),
+        };
+        if inputs.iter().map(named).any(|input| own_file::is_same(file, &input)) {
+            self.refused.store(true, Ordering::Relaxed);
+            return Err(app::output_is_input(file));
+        }
+        Ok(())
     }
 
     /// Says early whether the file of `-o` can be written.
@@ -136,6 +156,12 @@ impl Output {
         let checked = self.file.as_deref().map_or(Ok(()), own_file::check);
         self.refused.store(checked.is_err(), Ordering::Relaxed);
         checked.map_err(Fail::from)
+    }
+
+    /// As [`Output::check`], where the command line is wrong already, and the document says that.
+    pub(super) fn check_anyway(&self) {
+        let refused = self.refused.load(Ordering::Relaxed);
+        self.refused.store(self.check().is_err() || refused, Ordering::Relaxed);
     }
 
     /// Prints help or version: the one output without a document.

@@ -35,6 +35,10 @@ pub(super) enum Mode {
 }
 
 impl PolicyArgs {
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        self.policy.iter().map(PathBuf::from).collect()
+    }
+
     pub(super) fn app(&self) -> PolicyOptions {
         PolicyOptions {
             files: self.policy.iter().filter(|file| !file.is_empty()).cloned().collect(),
@@ -84,6 +88,15 @@ pub(super) struct ExplainArgs {
     /// A file with the call: {"tool": "...", "input": {...}}.
     #[arg(long, conflicts_with_all = ["tool", "input"], value_name = "FILE")]
     call: Option<PathBuf>,
+}
+
+impl PolicyVerb {
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Check(args) => args.paths.iter().map(PathBuf::from).collect(),
+            Self::Explain(args) => args.policy.inputs().into_iter().chain(args.call.clone()).collect(),
+        }
+    }
 }
 
 pub(super) fn dispatch(host: &Host, common: &Common, verb: PolicyVerb) -> Done {

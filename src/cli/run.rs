@@ -134,6 +134,13 @@ enum OnInterrupted {
     Ignore,
 }
 
+impl RunArgs {
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        let files = self.file.iter().chain(&self.provider.cassette).cloned();
+        self.policy.inputs().into_iter().chain(files).collect()
+    }
+}
+
 pub(super) fn dispatch(
     host: &Host,
     redactor: &app::Redactor,

@@ -6,7 +6,10 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
@@ -18,9 +21,12 @@ pub enum OwnFileError {
     /// The path names something that a file can't take the place of.
     #[error("{} is not a regular file", .0.display())]
     NotRegular(PathBuf),
-    /// The path ends in `..` or names no file.
+    /// The path ends in `/`, `.` or `..`, or names no file.
     #[error("{} names no file", .0.display())]
     NoName(PathBuf),
+    /// No file can have such a name.
+    #[error("the name of the file is over {LONGEST_NAME} bytes")]
+    NameTooLong,
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io {
@@ -54,8 +60,9 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;
     let (temp, mut file) = place.temp(mode)?;
-    let written = file
-        .write_all(bytes)
+    let written = place
+        .keep_permissions(&file)
+        .and_then(|()| file.write_all(bytes))
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&temp, &place.target))
         .and_then(|()| File::open(&place.parent).and_then(|parent| parent.sync_all()));
@@ -65,6 +72,15 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OwnFileError> {
         OwnFileError::Io { path: place.target.clone(), source }
     })
 }
+
+/// Whether both paths name the same existing file.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Bytes of a file's name.
+const LONGEST_NAME: usize = 255;
 
 struct Place {
     target: PathBuf,
@@ -79,14 +95,24 @@ impl Place {
             Err(_) if path.is_symlink() => return Err(OwnFileError::NotRegular(path.to_owned())),
             Err(_) => path.to_owned(),
         };
-        if target.file_name().is_none() {
-            return Err(OwnFileError::NoName(path.to_owned()));
+        // `file_name` overlooks a slash or a dot at the end, the system doesn't.
+        let given = path.as_os_str().as_bytes();
+        let name = target.file_name().filter(|_| !given.ends_with(b"/") && !given.ends_with(b"/."));
+        let Some(name) = name else { return Err(OwnFileError::NoName(path.to_owned())) };
+        if name.len() > LONGEST_NAME {
+            return Err(OwnFileError::NameTooLong);
         }
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         Ok(Self { target, parent })
+    }
+
+    /// Gives the new file the permissions of the one that it takes the place of.
+    fn keep_permissions(&self, file: &File) -> io::Result<()> {
+        let Ok(old) = std::fs::metadata(&self.target) else { return Ok(()) };
+        file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o777))
     }
 
     fn temp(&self, mode: u32) -> Result<(PathBuf, File), OwnFileError> {
@@ -112,6 +138,30 @@ mod tests {
         write(&path, b"second").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn keeps_the_permissions_of_what_it_replaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        for mode in [0o600, 0o640, 0o666] {
+            std::fs::write(&path, "old").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            write(&path, b"new").unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, mode);
+        }
+    }
+
+    #[test]
+    fn refuses_early_what_is_no_file_s_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "old").unwrap();
+        for bad in ["x/", "file/", "x/.", "x/.."] {
+            let bad = dir.path().join(bad);
+            assert!(matches!(check(&bad), Err(OwnFileError::NoName(_))), "{bad:?}: {:?}", check(&bad));
+        }
+        assert!(matches!(check(&dir.path().join("x".repeat(256))), Err(OwnFileError::NameTooLong)));
+        check(&dir.path().join("x".repeat(255))).unwrap();
     }
 
     #[test]

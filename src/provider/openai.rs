@@ -90,9 +90,10 @@ impl OpenAi {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let reply = self.exchange(request, on_delta).await;
-        reply.map_err(|error| ProviderError {
-            message: self.redactor.scrub(&error.message).into_owned(),
-            ..error
+        reply.map_err(|error| {
+            // Who didn't answer is half of what went wrong.
+            let message = format!("{} (model {} at {})", error.message, self.model, self.authority());
+            ProviderError { message: self.redactor.scrub(&message).into_owned(), ..error }
         })
     }
 

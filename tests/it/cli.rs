@@ -194,6 +194,66 @@ fn the_file_of_o_is_whole_on_every_path_and_special_files_are_refused() {
 }
 
 #[test]
+fn an_output_never_takes_the_place_of_an_input() {
+    let env = TestEnv::new();
+    let cassette = done_cassette(&env);
+    let prompt = env.outside("prompt.md", "do it").display().to_string();
+    let rule = "version = 1\n[[rule]]\nid = \"r\"\neffect = \"deny\"\ntools = [\"edit_file\"]\nreason = \"x\"\nwhen.write = [\"x\"]\n";
+    let policy = env.outside("p/a.policy.toml", rule).display().to_string();
+    let folder = env.beside("p").display().to_string();
+    let call = env.outside("call.json", r#"{"tool": "read_file", "input": {"path": "a"}}"#);
+    let call = call.display().to_string();
+    let link = env.beside("link");
+    symlink(&prompt, &link).unwrap();
+    let link = link.to_str().unwrap();
+    for (out, args) in [
+        (&cassette, &["run", "--cassette", &cassette, "x"][..]),
+        (&prompt, &["run", "--cassette", &cassette, "-f", &prompt]),
+        (&link.to_owned(), &["run", "--cassette", &cassette, "-f", &prompt]),
+        (&policy, &["run", "--cassette", &cassette, "--policy", &policy, "x"]),
+        (&policy, &["policy", "check", &policy]),
+        (&policy, &["policy", "check", &folder]),
+        (&policy, &["doctor", "--policy", &policy]),
+        (&call, &["policy", "explain", "--call", &call]),
+        (&call, &["schema", "validate", "failure", &call]),
+    ] {
+        let before = fs::read(out).unwrap();
+        let done = env.thcode(&[&["--json", "-o", out][..], args].concat()).document();
+        assert_eq!((done.code, done.end().2.as_str()), (Some(2), "output-path-refused"), "{args:?}");
+        assert_eq!(fs::read(out).unwrap(), before, "{args:?}");
+    }
+    let args = ["run", "--json", "--no-such-flag", "-f", &prompt, "-o", &prompt];
+    assert_eq!(env.thcode(&args).document().end().2, "bad-argument");
+    assert_eq!(fs::read_to_string(&prompt).unwrap(), "do it", "nor on a broken command line");
+}
+
+#[test]
+fn a_key_on_the_command_line_is_not_repeated() {
+    let env = TestEnv::new();
+    let key = "sk-abc123def456";
+    for args in [
+        &["--api-key", key][..],
+        &["--api-key=sk-abc123def456"],
+        &["--token", key],
+        &["--api-key-env", key],
+        &["--api-key-env=sk-abc123def456"],
+        &["--api-key-env", "sk_abc123def456"],
+        &["--api-key-env", &"A".repeat(129)],
+    ] {
+        let run = ["run", "--json", "--provider", "openai", "x"];
+        let done = env.thcode(&[&run[..], args].concat()).document();
+        assert!(!done.stdout.contains("abc123") && !done.stderr.contains("abc123"), "{done:?}");
+        assert!(!done.stdout.contains("AAAA"), "{done:?}");
+        let next = done.json()["failure"]["recoveryActions"].to_string();
+        assert!(next.contains("variable") || next.contains("environment"), "{done:?}");
+    }
+    let run = ["run", "--json", "--provider", "openai", "--api-key-env", "CI_KEY", "x"];
+    let done = env.thcode(&run).document();
+    assert_eq!(done.end().2, "key-missing");
+    assert!(done.stdout.contains("the variable CI_KEY is unset"), "{done:?}");
+}
+
+#[test]
 fn standard_output_that_fails_is_told_elsewhere() {
     let env = TestEnv::new();
     let cassette = done_cassette(&env);

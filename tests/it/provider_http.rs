@@ -59,6 +59,15 @@ fn ask(provider: &mut Provider) -> (Result<Reply, ProviderError>, String) {
         assert!(!error.message.contains("hunter2"), "{}", error.message);
         assert!(!error.message.contains("/v1"), "{}", error.message);
     }
+    // Who was asked stands behind every message, and is looked at here alone.
+    let reply = reply.map_err(|mut error| {
+        if provider.request_digest().is_some() && matches!(provider, Provider::OpenAi(_)) {
+            let (message, who) = error.message.rsplit_once(" (model m at ").unwrap();
+            assert!(who.ends_with(')') && who.len() > 1, "{}", error.message);
+            error.message = message.to_owned();
+        }
+        error
+    });
     (reply, told)
 }
 

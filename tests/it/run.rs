@@ -326,6 +326,15 @@ fn every_failure_of_a_provider_has_its_end() {
         assert_eq!(env.tree(), before, "{name}");
         let events = done.json()["events"].as_array().unwrap().clone();
         assert_eq!(events.last().unwrap()["kind"], "text", "{name}: the last event says why");
+        let failure = &done.json()["failure"];
+        if failure["scope"] == "provider" && !matches!(name, "length" | "length in a call" | "filtered")
+        {
+            assert!(
+                failure["message"].as_str().unwrap().contains(" (model m at 127.0.0.1:"),
+                "{failure}"
+            );
+            assert_ne!(failure["recoveryActions"], json!([]), "{name}: a next step is told");
+        }
         if name == "429" {
             assert_eq!(done.json()["failure"]["retryAfterMs"], 7000);
         }

@@ -141,3 +141,44 @@ fn variables_whose_names_say_secret_never_leave() {
     let shown = env.thcode(&args).document();
     assert!(leaks(&shown.stdout).contains(&"json"), "nobody said that it is a secret");
 }
+
+/// Every text and every field's name of a document.
+fn words(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::String(text) => drop(found.insert(text.clone())),
+        Value::Array(items) => items.iter().for_each(|item| words(item, found)),
+        Value::Object(map) => map.iter().for_each(|(name, item)| {
+            found.insert(name.clone());
+            words(item, found);
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A secret that is a word of the contract changes no outcome and breaks no document.
+#[test]
+fn a_secret_that_is_a_word_of_the_contract_breaks_nothing() {
+    let env = TestEnv::new();
+    env.file("a.txt", "alpha");
+    env.file(".env", "x");
+    let call = |path: &str| json!({"toolCalls": [{"name": "read_file", "arguments": {"path": path}}]});
+    let cassette = env.cassette(&[call("a.txt"), call(".env"), json!({"text": "fine"})]);
+    let args = ["run", "--json", "--cassette", cassette.to_str().unwrap(), "x"];
+    let plain = env.thcode(&args).document();
+    let mut all = std::collections::BTreeSet::new();
+    words(&plain.json(), &mut all);
+    // A piece of every digest and id, soon or late.
+    all.extend(
+        plain.json()["policy"]["digest"].as_str().map(|digest| digest.get(10..16).unwrap().to_owned()),
+    );
+    assert!(all.contains("succeeded") && all.contains("exitClass"), "{all:?}");
+    for word in all.iter().filter(|word| word.len() >= 6) {
+        let done = env.thcode(&args).env("X_TOKEN", word).document();
+        assert_eq!(done.end(), plain.end(), "{word}");
+    }
+    let done = env.thcode(&["explain-exit", "3", "--json"]).env("X_TOKEN", "exit-code-unknown").run();
+    assert_eq!(done.code, Some(2));
+    let done =
+        env.thcode(&["policy", "check", "preset:review", "--json"]).env("X_TOKEN", "preset").document();
+    assert_eq!(done.code, Some(0));
+}
