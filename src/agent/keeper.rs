@@ -11,8 +11,11 @@ use crate::{
     host::{CrashPoint, Host},
     id::{Digest, OperationId, SessionId, Timestamp, TurnId},
     journal::{Event, JournalError, Log, Payload, Provenance},
-    mutation::{self, About, Ended, Limits, MutationError, Vault},
-    policy::verdict::{Because, Decision, Verdict},
+    mutation::{self, About, Ended, Limits, MutationError, Protection, Vault},
+    policy::{
+        set::PolicySet,
+        verdict::{Because, Decision, Verdict},
+    },
     session::{self, SessionError, Start, StoredCall, StoredMessage, StoredRole},
     store::{Durability, Store, StoreError},
     tool::Writing,
@@ -54,7 +57,7 @@ pub struct Keeper {
     log: Log,
     limits: Limits,
     write_set: WriteSet,
-    policy: Digest,
+    policy: Arc<PolicySet>,
     session_id: SessionId,
     turn_id: TurnId,
     prompt_round: u32,
@@ -78,8 +81,8 @@ pub struct Opened {
     pub limits: Limits,
     /// What the turn may write.
     pub write_set: WriteSet,
-    /// The digest of the policy bundle.
-    pub policy: Digest,
+    /// The policy that decides.
+    pub policy: Arc<PolicySet>,
 }
 
 impl Keeper {
@@ -105,6 +108,7 @@ impl Keeper {
         let (prompt_round, kept) = log.write(host, &store, Durability::Normal, |tx, stage| {
             let prompt_round = session::begin(host, &store, tx, start, turn_id, label)?;
             let tool_version = crate::contract::TOOL_VERSION.to_owned();
+            let policy = policy.digest();
             stage.push(event(Payload::RunStarted { tool_version, pid: std::process::id(), policy }));
             stage.push(event(Payload::PromptSubmitted { prompt_round }));
             Ok::<_, KeepError>((prompt_round, session::count(tx, session_id)?))
@@ -216,7 +220,12 @@ impl Keeper {
         let seen = self.seen.get(path).copied();
         let mut vault =
             Vault { host: &self.host, root: &self.root, store: &mut self.store, log: &mut self.log };
-        let ended = mutation::mutate(&mut vault, about, &writing.change(path), seen, self.limits)?;
+        let protection = match self.policy.unprotected_up_to(path) {
+            Some(most) => Protection::WaivedUpTo(most),
+            None => Protection::Required,
+        };
+        let limits = Limits { protection, ..self.limits };
+        let ended = mutation::mutate(&mut vault, about, &writing.change(path), seen, limits)?;
         if let Ended::Applied(applied) = &ended {
             self.touched.insert(path.to_owned(), ());
             self.written = self.written.saturating_add(applied.bytes_after.unwrap_or(0));
@@ -251,7 +260,7 @@ impl Keeper {
                 because: because.to_owned(),
                 rule_id: verdict.rule.as_ref().map(|rule| rule.id.clone()),
                 line: verdict.rule.as_ref().map(|rule| rule.line),
-                policy: self.policy,
+                policy: self.policy.digest(),
             },
         ]
     }

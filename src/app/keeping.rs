@@ -80,7 +80,7 @@ pub(super) fn open(
     host: &Host,
     common: &Common,
     root: &Arc<Root>,
-    policy: &PolicySet,
+    policy: &Arc<PolicySet>,
     options: &KeepOptions,
     turn: (TurnId, Option<&str>),
 ) -> Result<Result<Kept, NotBegun>, Fail> {
@@ -94,7 +94,7 @@ fn try_open(
     host: &Host,
     common: &Common,
     root: &Arc<Root>,
-    policy: &PolicySet,
+    policy: &Arc<PolicySet>,
     options: &KeepOptions,
     (turn_id, label): (TurnId, Option<&str>),
 ) -> Result<Result<Kept, NotBegun>, Fail> {
@@ -143,7 +143,7 @@ fn try_open(
         protection: Protection::Required,
     };
     let opened =
-        Opened { store, log, limits, write_set: write_set(policy, options), policy: policy.digest() };
+        Opened { store, log, limits, write_set: write_set(policy, options), policy: Arc::clone(policy) };
     let keeper = Keeper::begin(host, Arc::clone(root), opened, start, turn_id, label)?;
     let ephemeral = options.ephemeral.then_some(place);
     Ok(Ok(Kept { keeper, ephemeral, interrupted: interrupted.operations }))

@@ -77,6 +77,7 @@ pub fn run(
     let named = options.policy.files.iter().map(std::path::Path::new);
     let guard = ours.chain(named).filter_map(|file| guarded(&root, file)).collect();
     let policy_in_force = policy_files::in_force(&policy);
+    let policy = policy_files::shared(policy, guard);
     let root = Arc::new(root);
     let turn_id = TurnId::from_uuid(host.uuid());
     let turn = (turn_id, options.label.as_deref());
@@ -112,7 +113,7 @@ pub fn run(
     let setup = Setup {
         host,
         root,
-        policy: policy_files::shared(policy, guard),
+        policy,
         policy_in_force,
         provider,
         keeper,

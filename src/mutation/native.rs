@@ -176,11 +176,14 @@ pub(super) fn unmake_parents(_: &DispatchCommitted, root: &Root, path: &str, mad
         let (above, name) = dir.rsplit_once('/').unwrap_or(("", dir));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let above_or_root = if above.is_empty() { "." } else { above };
-        let Ok(fd) = openat2(root.handle(), above_or_root, flags, Mode::empty(), RESOLVE) else {
-            return;
-        };
-        if unlinkat(&fd, name, AtFlags::REMOVEDIR).is_err() {
-            return;
+        match openat2(root.handle(), above_or_root, flags, Mode::empty(), RESOLVE) {
+            Ok(fd) => match unlinkat(&fd, name, AtFlags::REMOVEDIR) {
+                // One that was never made is no reason to leave those above it.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(_) => return,
+            },
+            Err(Errno::NOENT) => {}
+            Err(_) => return,
         }
         dir = above;
     }

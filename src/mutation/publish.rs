@@ -48,6 +48,7 @@ pub(super) fn write(
 ) -> Published {
     let made = parent.missing.clone();
     if let Err(errno) = native::make_parents(proof, parent) {
+        native::unmake_parents(proof, root, plan.path, made.len());
         return Published::Unchanged { refusal: failed(plan.path, errno), left: false };
     }
     host.crash_point(CrashPoint::ParentsMade);

@@ -24,7 +24,7 @@ use super::{
     glob::Patterns,
     preset,
     rule::{Effect, Rule, Tier},
-    set::{Place, PolicyFile, PolicySet, Settings},
+    set::{Place, PolicyFile, PolicySet, Settings, Waived},
     verdict::RuleRef,
 };
 use file::{Draft, Stated};
@@ -240,6 +240,7 @@ fn assemble(files: &mut [Loaded], place: &Place) -> Option<PolicySet> {
             return None;
         }
     };
+    let waived = waived(files)?;
     let settings = settings(files);
     let places: Vec<RuleRef> = rules.iter().map(|rule| rule.at.clone()).collect();
     let mut set = match PolicySet::new(place.clone(), settings, rules, protected) {
@@ -254,6 +255,7 @@ fn assemble(files: &mut [Loaded], place: &Place) -> Option<PolicySet> {
             return None;
         }
     };
+    set.waived = waived;
     set.files = files
         .iter()
         .map(|file| PolicyFile { name: file.name.clone(), tier: file.tier, digest: file.key.1 })
@@ -262,6 +264,32 @@ fn assemble(files: &mut [Loaded], place: &Place) -> Option<PolicySet> {
     set.examples = run_examples(files, &set);
     set.repo_grants = repo_grants;
     Some(set)
+}
+
+/// What may be changed without images: files of the checked-out tree have no say in it.
+fn waived(files: &mut [Loaded]) -> Option<Waived> {
+    let mut patterns = Patterns::default();
+    let mut entries: Vec<(usize, Range<usize>, u64)> = Vec::new();
+    for (at, file) in files.iter().enumerate().filter(|(_, file)| file.tier != Tier::Repo) {
+        for entry in &file.draft.unprotected {
+            let owner = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+            entry.paths.iter().for_each(|named| patterns.add_exact(&named.glob, owner));
+            entries.push((at, entry.span.clone(), entry.max_bytes));
+        }
+    }
+    match patterns.compile() {
+        Ok(index) => {
+            Some(Waived { index, max_bytes: entries.into_iter().map(|(_, _, most)| most).collect() })
+        }
+        Err(fault) => {
+            let (at, span, _) = entries.get(usize::try_from(fault.owner).ok()?)?;
+            files
+                .get_mut(*at)?
+                .page
+                .fault(span.clone(), format!("a glob of this entry: {}", fault.message));
+            None
+        }
+    }
 }
 
 /// The rules in the order of file and line, and the grants that the checked-out tree would give

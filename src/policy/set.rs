@@ -119,6 +119,13 @@ impl Default for Settings {
     }
 }
 
+/// What the policy lets be changed without images: globs, each with the size that it names.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waived {
+    pub(super) index: GlobIndex,
+    pub(super) max_bytes: Vec<u64>,
+}
+
 /// A policy, loaded.
 #[derive(Debug, Clone)]
 pub struct PolicySet {
@@ -132,6 +139,8 @@ pub struct PolicySet {
     pub(super) index: RuleIndex,
     /// What the files protect, compiled.
     pub(super) protected: GlobIndex,
+    /// What may be changed without images, where they don't fit.
+    pub(super) waived: Waived,
     /// Paths of this run, folded.
     guarded: Vec<String>,
 }
@@ -195,6 +204,7 @@ impl PolicySet {
             repo_grants: Vec::new(),
             examples: 0,
             protected,
+            waived: Waived::default(),
             guarded: Vec::new(),
         })
     }
@@ -228,6 +238,17 @@ impl PolicySet {
     /// have no effect; a run is to be refused over them, so that it is never a silent nothing.
     pub fn repo_grants(&self) -> &[RuleRef] {
         &self.repo_grants
+    }
+
+    /// The bytes up to which a file may be changed without its images being kept, where they don't
+    /// fit; `None` where the policy doesn't name it.
+    pub fn unprotected_up_to(&self, path: &str) -> Option<u64> {
+        let mut owners = Vec::new();
+        self.waived.index.matching(path, &mut owners);
+        let most = owners
+            .into_iter()
+            .filter_map(|owner| self.waived.max_bytes.get(usize::try_from(owner).ok()?));
+        most.max().copied()
     }
 
     /// Whether a rule denies a tool whatever it is asked, so that it needn't be offered.

@@ -369,3 +369,28 @@ fn a_key_that_the_model_could_read_and_a_store_of_another_workspace_are_refused(
     let other = Run::new(&env, &replies).with(&named).with(&["-C", "other"]).document();
     assert_eq!((other.code, other.end().2.as_str()), (Some(2), "state-dir-refused"), "{other:?}");
 }
+
+#[test]
+fn over_the_cap_a_change_is_refused_unless_the_policy_names_it() {
+    let env = TestEnv::new();
+    env.file("big.bin", vec![b'x'; 5000]);
+    let replies = [calls(&[delete("big.bin")]), json!({"text": "done"})];
+    let caps = "[checkpoint]\nper_checkpoint_cap_bytes = 4000\n";
+    let with = |more: &str| {
+        let mut run = Run::new(&env, &replies);
+        let policy = POLICY.replace("version = 1\n", &format!("version = 1\n{caps}{more}"));
+        run.args[3] = env.outside("caps.policy.toml", policy).display().to_string();
+        run.document()
+    };
+    let refused = with("");
+    assert_eq!((refused.code, env.workspace().join("big.bin").exists()), (Some(0), true), "{refused:?}");
+    assert!(refused.stdout.contains("over-cap"), "the model is told");
+    let waived = with(
+        "allow_unprotected = [{ paths = [\"*.bin\"], reason = \"built anew\", max_bytes = 5000 }]\n",
+    );
+    assert_eq!(waived.code, Some(10), "done, but with a named limit: {waived:?}");
+    let document = waived.json();
+    assert_eq!(document["changes"][0]["covered"], false);
+    assert_eq!(document["excludedEffects"]["unprotected"][0]["target"], "big.bin");
+    assert!(!env.workspace().join("big.bin").exists());
+}

@@ -57,9 +57,11 @@ const BUDGET: Keys =
     Keys { of: "`[budget]`", known: &["iterations", "files_changed", "bytes_written"], later: &[] };
 const CHECKPOINT: Keys = Keys {
     of: "`[checkpoint]`",
-    known: &["retention_rounds", "per_checkpoint_cap_bytes", "store_cap_bytes"],
-    later: &["allow_unprotected", "hardlinks"],
+    known: &["retention_rounds", "per_checkpoint_cap_bytes", "store_cap_bytes", "allow_unprotected"],
+    later: &["hardlinks"],
 };
+const UNPROTECTED: Keys =
+    Keys { of: "`allow_unprotected`", known: &["paths", "reason", "max_bytes"], later: &[] };
 
 /// The most bytes of arguments that a policy may allow.
 const MOST_ARG_BYTES: u64 = 100 * 1024 * 1024;
@@ -79,7 +81,16 @@ pub(super) struct Draft {
     pub(super) extends: Vec<(String, Range<usize>)>,
     pub(super) stated: Stated,
     pub(super) protected: Vec<NamedGlob>,
+    pub(super) unprotected: Vec<Unprotected>,
     pub(super) rules: Vec<RuleDraft>,
+}
+
+/// What may be changed without images where they don't fit, and where the file says so.
+#[derive(Debug)]
+pub(super) struct Unprotected {
+    pub(super) paths: Vec<NamedGlob>,
+    pub(super) max_bytes: u64,
+    pub(super) span: Range<usize>,
 }
 
 /// The settings that a file states.
@@ -127,8 +138,38 @@ pub(super) fn draft(page: &mut Page, document: &DeTable<'_>, place: &Place) -> D
         extends: extends(page, document),
         stated: stated(page, document),
         protected,
+        unprotected: unprotected(page, document, &mut vars),
         rules: rules(page, document, &mut vars, place),
     }
+}
+
+/// Each entry names its scope, its size and why: nothing is waived in general.
+fn unprotected(page: &mut Page, document: &DeTable<'_>, vars: &mut Vars<'_>) -> Vec<Unprotected> {
+    let key = "allow_unprotected";
+    let table = document.get("checkpoint").and_then(|value| value.get_ref().as_table());
+    let Some(entries) = table.and_then(|table| table.get(key)).and_then(|value| list(page, key, value))
+    else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for value in entries {
+        let Some(entry) = read::table(page, key, value) else { continue };
+        check_keys(page, entry, &UNPROTECTED);
+        let before = page.faults();
+        for needed in UNPROTECTED.known {
+            if entry.get(*needed).is_none() {
+                page.fault(value.span(), format!("`{key}` needs `{needed}`"));
+            }
+        }
+        entry.get("reason").and_then(|value| text(page, "reason", value));
+        let paths = entry.get("paths").and_then(|value| vars.globs(page, "paths", value, Use::Grant));
+        let most =
+            entry.get("max_bytes").and_then(|value| number(page, "max_bytes", value, 1..=u64::MAX >> 1));
+        if let (Some(paths), Some(max_bytes), true) = (paths, most, page.faults() == before) {
+            found.push(Unprotected { paths, max_bytes, span: value.span() });
+        }
+    }
+    found
 }
 
 fn extends(page: &mut Page, document: &DeTable<'_>) -> Vec<(String, Range<usize>)> {

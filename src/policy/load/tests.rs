@@ -461,3 +461,26 @@ fn every_preset_loads_and_every_rule_has_examples_and_a_reason() {
     assert!(preset::source(preset::DEFAULT, Tier::Builtin).is_some());
     assert!(preset::source("preset:nothing", Tier::Builtin).is_none());
 }
+
+#[test]
+fn what_may_go_without_images_is_named_with_its_size_and_reason() {
+    let text = "version = 1\n[checkpoint]\nallow_unprotected = [\n\
+        { paths = [\"data/*.bin\"], reason = \"built anew\", max_bytes = 9 },\n\
+        { paths = [\"data/**\"], reason = \"small\", max_bytes = 3 }]\n";
+    let set = load_all(vec![source("p", Tier::Run, text)], &[]).unwrap();
+    assert_eq!(set.unprotected_up_to("data/a.bin"), Some(9));
+    assert_eq!(set.unprotected_up_to("data/x/a.bin"), Some(3));
+    assert_eq!(set.unprotected_up_to("Data/a.bin"), None, "exact, as a grant");
+    let repo = load_all(vec![source("p", Tier::Repo, text)], &[]).unwrap();
+    assert_eq!(repo.unprotected_up_to("data/a.bin"), None, "the checked-out tree has no say");
+    let told = load_all(
+        vec![source(
+            "p",
+            Tier::Run,
+            "version = 1\n[checkpoint]\nallow_unprotected = [{ paths = [\"x\"], size = 1 }]\n",
+        )],
+        &[],
+    );
+    let told: Vec<String> = told.unwrap_err().into_iter().map(|fault| fault.message).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+}
