@@ -208,15 +208,16 @@ fn find(
     let spans: Vec<Range<usize>> =
         memchr::memmem::find_iter(original, needle).map(|at| at..at + needle.len()).collect();
     let Expected::Count(expected) = edit.expected else { return Ok(spans) };
-    let found = overlapping(original, needle);
+    let starts = overlapping(original, needle);
+    let found = u64::try_from(starts.len()).unwrap_or(u64::MAX);
     if found == expected && u64::try_from(spans.len()) == Ok(expected) {
         return Ok(spans);
     }
-    let lines: Vec<String> = spans
+    let lines: Vec<String> = starts
         .iter()
         .take(5)
-        .map(|span| {
-            let before = original.get(..span.start).unwrap_or_default();
+        .map(|start| {
+            let before = original.get(..*start).unwrap_or_default();
             (memchr::memchr_iter(b'\n', before).count() + 1).to_string()
         })
         .collect();
@@ -224,14 +225,15 @@ fn find(
     Err(EditError::WrongCount { edit: number, found, expected, lines })
 }
 
-/// How often the text is there, overlaps counted: `aa` is twice in `aaa`.
-fn overlapping(original: &[u8], needle: &[u8]) -> u64 {
-    let (mut count, mut from) = (0, 0);
-    while let Some(at) = original.get(from..).and_then(|rest| memchr::memmem::find(rest, needle)) {
-        count += 1;
+/// Where the text begins, overlaps counted: `aa` is twice in `aaa`.
+fn overlapping(original: &[u8], needle: &[u8]) -> Vec<usize> {
+    let finder = memchr::memmem::Finder::new(needle);
+    let (mut starts, mut from) = (Vec::new(), 0);
+    while let Some(at) = original.get(from..).and_then(|rest| finder.find(rest)) {
+        starts.push(from + at);
         from += at + 1;
     }
-    count
+    starts
 }
 
 /// Lines that differ from the first line of the text by white space alone, or hold it.
@@ -280,6 +282,8 @@ mod tests {
     #[test]
     fn what_is_not_exact_is_refused() {
         assert!(matches!(one(b"aaa", "aa", "b"), Err(EditError::WrongCount { found: 2, .. })));
+        let error = one(b"x\nx\nx\n", "x\nx", "y").unwrap_err();
+        assert!(error.to_string().contains("2 times, not 1 (lines 1, 2)"), "{error}");
         assert!(matches!(one(b"a", "", "b"), Err(EditError::EmptyOld { .. })));
         assert!(matches!(one(b"a", "a", "a"), Err(EditError::SameText { .. })));
         assert!(matches!(one(b"a\0", "a", "b"), Err(EditError::Binary)));

@@ -43,6 +43,8 @@ pub(crate) struct Answer(Vec<Step>);
 enum Step {
     Send(Vec<u8>),
     Pause(Duration),
+    /// Say nothing until this is set.
+    Hold(Arc<AtomicBool>),
     /// Say nothing until the client goes.
     Hang,
     /// End the connection by a reset instead of in order.
@@ -199,6 +201,12 @@ impl Answer {
         Self(steps)
     }
 
+    /// The same, but not before this is set.
+    pub(crate) fn held(mut self, until: &Arc<AtomicBool>) -> Self {
+        self.0.insert(0, Step::Hold(Arc::clone(until)));
+        self
+    }
+
     /// The same, and then silence.
     pub(crate) fn then_silent(mut self) -> Self {
         self.0.push(Step::Hang);
@@ -284,6 +292,11 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         match step {
             Step::Send(bytes) => writer.write_all(&bytes)?,
             Step::Pause(pause) => thread::sleep(pause),
+            Step::Hold(until) => {
+                while !until.load(Ordering::SeqCst) && !shared.stopping.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
             Step::Hang => wait_for_client(&mut writer, shared)?,
             Step::Reset => return Ok(()),
         }
