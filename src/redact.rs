@@ -90,37 +90,6 @@ impl Redactor {
         Cow::Owned(self.replaced(text, &hits))
     }
 
-    /// Scrubs every string and every object key of the value; numbers stay as they are.
-    ///
-    /// Keys that become equal are told apart by apostrophes, so that no entry is lost.
-    pub fn scrub_value(&self, value: &mut serde_json::Value) {
-        use serde_json::Value;
-        if self.secrets.is_empty() {
-            return;
-        }
-        match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-            Value::String(text) => {
-                if let Cow::Owned(clean) = self.scrub(text) {
-                    *text = clean;
-                }
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.scrub_value(item)),
-            Value::Object(map) => {
-                let mut clean = serde_json::Map::with_capacity(map.len());
-                for (key, mut item) in std::mem::take(map) {
-                    self.scrub_value(&mut item);
-                    let mut key = self.scrub(&key).into_owned();
-                    while clean.contains_key(&key) {
-                        key.push('\'');
-                    }
-                    clean.insert(key, item);
-                }
-                *map = clean;
-            }
-        }
-    }
-
     /// A scrubber of a text that arrives in pieces.
     pub fn deltas(&self) -> DeltaScrubber<'_> {
         DeltaScrubber::new(self)

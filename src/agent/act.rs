@@ -23,7 +23,7 @@ use crate::{
     policy::{
         call::ActionClass,
         set::{AskMeans, OnDenial},
-        verdict::{Decision, Verdict},
+        verdict::{Because, Decision, Verdict},
     },
     provider::message::Call,
     tool::{Resolved, ToolError},
@@ -201,8 +201,19 @@ impl Turn<'_> {
         let message = format!("{why}: {} {}", call.name, resolved.target().unwrap_or_default());
         let mut failure = Failure::new(CauseCode::DeniedStop, message.trim_end());
         failure.operation_id = Some(operation_id);
-        let failure =
-            failure.action("read denials[]; grant the call in the policy if it was right to ask");
+        let failure = failure.action(match verdict.because {
+            Because::Floor => {
+                "a hard boundary denied it, and no policy lifts it: give the task without it"
+            }
+            Because::Rule
+            | Because::Matrix
+            | Because::Default
+            | Because::Unresolved
+            | Because::Limit
+            | Because::BadArguments => {
+                "read denials[]; grant the call in the policy if it was right to ask"
+            }
+        });
         Flow::Break(End::failed(StopReason::DeniedStop, failure))
     }
 

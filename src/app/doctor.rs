@@ -99,8 +99,9 @@ fn policy_check(host: &Host, root: &Root, options: &PolicyOptions) -> DoctorChec
     match policy_files::load_for_run(host, root, options).map_err(NoPolicy::into_fail) {
         Ok(set) => {
             let rules = set.rules().len();
+            let word = if rules == 1 { "rule" } else { "rules" };
             let names: Vec<&str> = set.files().iter().map(|file| file.name.as_str()).collect();
-            let detail = format!("{} ({rules} rules), {}", names.join(", "), set.digest());
+            let detail = format!("{} ({rules} {word}), {}", names.join(", "), set.digest());
             check("policy", DoctorStatus::Ok, &detail)
         }
         Err(fail) => check("policy", DoctorStatus::Refused, &fail.failure.message),

@@ -15,7 +15,13 @@ pub fn explain(code: u8) -> Result<String, Fail> {
         true => "yes, unchanged, on a fresh checkout",
         false => "no: without a change it will end the same way or needs a person first",
     };
-    let rerun = if class == ExitClass::Success { "there is nothing to run again" } else { rerun };
+    let rerun = if class == ExitClass::Success {
+        "there is nothing to run again"
+    } else if class == ExitClass::Cancelled {
+        "as you like: nothing but the signal speaks against it"
+    } else {
+        rerun
+    };
     Ok(format!(
         "{} ({code})\nmeaning:   {}\nnext step: {}\nrun again: {rerun}\n",
         class.token(),

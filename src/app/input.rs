@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Vec<u8>, String> {
         .and_then(|file| file.take(most + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("{} can't be read: {error}", path.display()))?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-        return Err(format!("{} is over {most} bytes", path.display()));
+        return Err(format!("{} is over {} MiB", path.display(), most >> 20));
     }
     Ok(bytes)
 }

@@ -28,7 +28,7 @@ use crate::{
         explain::{Trace, explain as trace},
         set::PolicySet,
     },
-    tool::{self, BadArguments, shape},
+    tool::{self, BadArguments, Tool, shape},
     workspace::Root,
 };
 
@@ -104,6 +104,7 @@ pub fn explain(
         Question::File(file) => read_call(file)?,
     };
     let explanation = match resolve(&root, &set, &tool, &arguments) {
+        Ok(_) if tool == Tool::Finish.name() => ends_the_turn(&set),
         Ok(resolved) => explained(&set, &tool, &trace(&set, &resolved.call), &resolved.call.subjects),
         Err(bad) => not_readable(&set, &tool, &bad),
     };
@@ -114,12 +115,36 @@ pub fn explain(
     report.examples = set.examples();
     if explanation.effective != DecisionOutcome::Allow {
         let message = format!("{tool} would not be allowed: {}", explanation.reason);
-        let failure = Failure::new(CauseCode::CallNotAllowed, message)
-            .action("read which rule decided and which nearly matched; change the policy if it should");
+        let failure = Failure::new(CauseCode::CallNotAllowed, message).action(next(&explanation));
         set_end(&mut report, ExitClass::Blocked, failure);
     }
     report.explanation = Some(explanation);
     Ok(Ended::Policy(Box::new(report)))
+}
+
+/// `finish` touches nothing, so that no policy has a say in it.
+fn ends_the_turn(set: &PolicySet) -> Explanation {
+    let decision = ToldDecision {
+        outcome: DecisionOutcome::Allow,
+        because: DecidedBy::Matrix,
+        cause: None,
+        rule_id: None,
+        file: None,
+        line: None,
+    };
+    let reason = "`finish` ends the turn and touches nothing: it is always allowed.";
+    explanation(set, Tool::Finish.name(), decision, reason.to_owned())
+}
+
+/// What can be done about a call that isn't allowed.
+fn next(explanation: &Explanation) -> &'static str {
+    match explanation.because {
+        DecidedBy::Floor => "leave it: a hard boundary denies it, and no policy lifts it",
+        DecidedBy::BadArguments | DecidedBy::Limit => "mend the call's arguments, and ask again",
+        DecidedBy::Rule | DecidedBy::Matrix | DecidedBy::Default | DecidedBy::Unresolved => {
+            "read which rule decided and which nearly matched; change the policy if it should"
+        }
+    }
 }
 
 fn resolve(

@@ -38,16 +38,23 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub(super) struct CommonArgs {
-    /// How the document is printed.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    /// How the document is printed: text, json or stream-json.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        hide_possible_values = true
+    )]
     pub(super) output_format: OutputFormat,
     /// Short for --output-format json.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, hide_short_help = true)]
     pub(super) json: bool,
     /// Also write the JSON document to FILE, whole or not at all, on failures too.
     #[arg(short = 'o', long = "output", global = true, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Work in DIR: it is the workspace, or holds the files that are named.
+    /// The workspace, if it isn't where you are; other paths stay relative to where you are.
     #[arg(short = 'C', long = "dir", global = true, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
     /// Keep the state in DIR, as it is; else in a directory of this workspace's own below
@@ -58,13 +65,21 @@ pub(super) struct CommonArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
     /// Say less on standard error: errors alone.
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", hide_short_help = true)]
     pub(super) quiet: bool,
     /// Say more on standard error: what happens, step by step.
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, hide_short_help = true)]
     pub(super) verbose: bool,
-    /// The form of the lines on standard error.
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    /// The form of the lines on standard error: text or json.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        hide_short_help = true
+    )]
     pub(super) log_format: LogFormat,
 }
 
@@ -238,7 +253,7 @@ pub(super) fn parse(host: &Host) -> Result<Cli, Box<NotAVerb>> {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             not_a_verb(NoVerb::Text(error.to_string()))
         }
-        _ => not_a_verb(NoVerb::Fail(fail_of(&error))),
+        _ => not_a_verb(NoVerb::Fail(fail_of(&error, &words))),
     })
 }
 
@@ -274,11 +289,19 @@ fn with_variables(host: &Host, command: clap::Command) -> clap::Command {
 }
 
 /// clap's error in our words: the first paragraph is the message, its tips are the way out.
-fn fail_of(error: &clap::Error) -> Fail {
+fn fail_of(error: &clap::Error, words: &[OsString]) -> Fail {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand
     {
-        return app::usage("no verb was given", Some("`thcode --help` lists the verbs".to_owned()));
+        return match verb_in(words) {
+            Some(group) if matches!(group.as_str(), "policy" | "schema") => app::usage(
+                format!("`{group}` was given without saying what to do"),
+                Some(format!("`thcode {group} --help` lists what there is")),
+            ),
+            Some(_) | None => {
+                app::usage("no verb was given", Some("`thcode --help` lists the verbs".to_owned()))
+            }
+        };
     }
     let text = error.to_string();
     let message: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();

@@ -53,6 +53,7 @@ impl PolicyArgs {
 
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  thcode policy check preset:review")]
 pub(super) enum PolicyVerb {
     /// Check policy files: every mistake, with its position; inline examples are run.
     Check(CheckArgs),

@@ -34,7 +34,7 @@ pub(super) struct ProviderArgs {
     /// The variable that holds the API key; the preset's own if not given. Never the key itself.
     #[arg(long, value_name = "NAME")]
     pub(super) api_key_env: Option<String>,
-    /// The tokens that the model can hold, where the preset doesn't know.
+    /// The tokens that the model can hold; needed for any model but the preset's own.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     pub(super) context_limit: Option<u64>,
     /// Replies from a file instead of a model: no key, no network.
@@ -64,7 +64,8 @@ impl ProviderArgs {
 #[command(after_help = "\
 Examples:
   thcode run --cassette examples/review.cassette.jsonl -C examples 'Review this code.'
-  thcode run --policy preset:review --provider openai --model gpt-5-mini -f task.md --json -o result.json
+  thcode run --policy preset:review --provider openai -f task.md --json -o result.json
+  thcode run --provider openai --model gpt-5-mini --context-limit 400000 'Where is main?'
   git diff | thcode run --provider ollama --model qwen3 --context-limit 32000 -")]
 pub(super) struct RunArgs {
     /// The task; `-` reads it from standard input. One that starts with a hyphen comes after `--`.

@@ -9,8 +9,10 @@ use crate::app::{self, Fail};
 
 /// What to do with the published schemas.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  thcode schema print turn-result")]
 pub(super) enum SchemaVerb {
     /// List the published schemas.
+    #[command(after_help = "Example:\n  thcode schema list --json")]
     List,
     /// Print one schema, and nothing else.
     #[command(after_help = "Example:\n  thcode schema print turn-result")]

@@ -10,7 +10,7 @@ use crate::{
         doctor::{DoctorReport, DoctorStatus},
         policy_report::{Explanation, PolicyReport},
         schema_report::SchemaReport,
-        turn::{ChangeKind, DecisionOutcome, Denial, StopReason, TurnResult},
+        turn::{ChangeKind, DecidedBy, DecisionOutcome, Denial, StopReason, TurnResult},
     },
 };
 
@@ -75,7 +75,14 @@ fn turn(document: &TurnResult) -> String {
         document.budget.iterations.used,
         document.budget.iterations.limit,
     ));
-    lines.line(&next_line(document.failure.as_ref(), document.exit_class));
+    // A boundary is nothing that a policy could grant, so that nobody is sent to look for it there.
+    let by_boundary = |denial: &Denial| denial.because == DecidedBy::Floor;
+    let denied = document.failure.is_none() && !document.denials.is_empty();
+    if denied && document.denials.iter().all(by_boundary) {
+        lines.line("next: nothing to grant: hard boundaries denied it, and no policy lifts them");
+    } else {
+        lines.line(&next_line(document.failure.as_ref(), document.exit_class));
+    }
     lines.0
 }
 
@@ -134,13 +141,18 @@ fn policy(document: &PolicyReport) -> String {
     lines.line(&class_line(document.exit_class, &words));
     let faults = document.diagnostics.len();
     lines.line(&format!(
-        "{} rules, {} examples, {faults} {}",
-        document.rules,
-        document.examples,
-        if faults == 1 { "fault" } else { "faults" }
+        "{}, {}, {}",
+        counted(u64::from(document.rules), "rule"),
+        counted(u64::from(document.examples), "example"),
+        counted(u64::try_from(faults).unwrap_or(u64::MAX), "fault"),
     ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
+}
+
+fn counted(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }
 
 fn explained(lines: &mut Lines, explanation: &Explanation) {
@@ -233,8 +245,12 @@ fn doctor(document: &DoctorReport) -> String {
         lines.line(&format!("{mark:<10} {:<16} {}", check.name, check.detail));
     }
     lines.line("");
-    let words =
-        document.failure.as_ref().map_or("a run would start", |failure| failure.message.as_str());
+    let open = document.checks.iter().any(|check| check.status == DoctorStatus::NotAsked);
+    let words = match &document.failure {
+        Some(failure) => failure.message.as_str(),
+        None if open => "nothing that was looked at refuses a run; what was not asked is open",
+        None => "a run would start",
+    };
     lines.line(&class_line(document.exit_class, words));
     let count = |wanted| document.checks.iter().filter(|check| check.status == wanted).count();
     lines.line(&format!("{} checks, {} refused", document.checks.len(), count(DoctorStatus::Refused)));

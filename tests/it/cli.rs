@@ -93,6 +93,60 @@ fn help_and_version_are_texts_and_no_documents() {
 }
 
 #[test]
+fn help_is_short_where_it_is_asked_for_and_has_an_example() {
+    let env = TestEnv::new();
+    for verb in [
+        &["run"][..],
+        &["policy"],
+        &["policy", "check"],
+        &["policy", "explain"],
+        &["schema"],
+        &["schema", "list"],
+        &["schema", "print"],
+        &["schema", "validate"],
+        &["doctor"],
+        &["explain-exit"],
+    ] {
+        let help = |flag: &str| env.thcode(&[verb, &[flag]].concat()).run().stdout;
+        let (short, long) = (help("-h"), help("--help"));
+        assert!(short.contains("Example") && long.contains("Example"), "{verb:?}");
+        assert!(!short.contains("--log-format") && long.contains("--log-format"), "{verb:?} {short}");
+    }
+    // Each of its examples is a command line that can be read.
+    let help = env.thcode(&["run", "--help"]).run().stdout;
+    let examples: Vec<&str> = help
+        .lines()
+        .filter(|line| line.starts_with("  thcode run") && line.contains("--model"))
+        .collect();
+    assert!(examples.iter().all(|line| line.contains("--context-limit")), "{help}");
+}
+
+#[test]
+fn what_is_told_is_true() {
+    let env = TestEnv::new();
+    let text = |args: &[&str]| env.thcode(args).run().stdout;
+    assert!(text(&["policy"]).contains("`thcode policy --help` lists what there is"));
+    assert!(text(&["schema"]).contains("`thcode schema --help` lists what there is"));
+    let cancelled = text(&["explain-exit", "130"]);
+    assert!(!cancelled.contains("will end the same way"), "{cancelled}");
+    let finish = env.thcode(&["policy", "explain", "--tool", "finish", "--input", "{}"]).run();
+    assert!(finish.code == Some(0) && finish.stdout.contains("always allowed"), "{finish:?}");
+    let doctor = env.thcode(&["doctor"]).run();
+    assert!(doctor.code == Some(0) && !doctor.stdout.contains("a run would start"), "{doctor:?}");
+    let cassette = done_cassette(&env);
+    assert!(text(&["doctor", "--cassette", &cassette]).contains("a run would start"));
+    let rule = "version = 1\n[[rule]]\nid = \"r\"\neffect = \"deny\"\ntools = [\"edit_file\"]\nreason = \"x\"\nwhen.write = [\"x\"]\n";
+    let one = env.outside("one.policy.toml", rule).display().to_string();
+    assert!(text(&["policy", "check", &one]).contains("1 rule, 0 examples, 0 faults"));
+    assert!(text(&["doctor", "--policy", &one]).contains("(1 rule)"));
+    let env_file = r#"{"path": ".env"}"#;
+    let denied = text(&["policy", "explain", "--tool", "read_file", "--input", env_file]);
+    assert!(denied.contains("no policy lifts it") && !denied.contains("change the policy"), "{denied}");
+    let big = env.outside("big.policy.toml", "#".repeat(11 << 20)).display().to_string();
+    assert!(text(&["policy", "check", &big]).contains("is over 10 MiB"));
+}
+
+#[test]
 fn a_prompt_that_can_not_be_used_is_told_and_costs_nothing() {
     let env = TestEnv::new();
     let cassette = done_cassette(&env);
@@ -384,7 +438,7 @@ fn the_text_of_a_run_ends_in_three_lines() {
 
         ACCEPTED_LIMITATION (10): the model gave its final answer
         changed: no file; 1 tool call, 1 denied, 2 of 8 model calls
-        next: read denials[]: grant the call in the policy if it was right to ask, or leave it
+        next: nothing to grant: hard boundaries denied it, and no policy lifts them
     "#]].assert_eq(&stable(&done.stdout, &env));
 }
 

@@ -43,6 +43,9 @@ fn wait_until_it_listens(child: &Child) {
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        if status.is_empty() || status.contains("(zombie)") {
+            return;
+        }
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
         // XFSZ is the last that is listened to.
@@ -85,6 +88,34 @@ fn a_signal_ends_every_verb_and_a_run_that_has_not_begun() {
             assert!(done.stderr.contains("CANCELLED"), "{done:?}");
         }
     }
+}
+
+/// At every moment of a verb: one document, that of `-o` too, and the code that it tells.
+#[test]
+fn whenever_a_signal_comes_there_is_one_document() {
+    let env = TestEnv::new();
+    let rule = |at: u32| {
+        format!(
+            "[[rule]]\nid = \"r{at}\"\neffect = \"deny\"\ntools = [\"edit_file\"]\nreason = \"x\"\nwhen.write = [\"d{at}/**\"]\n"
+        )
+    };
+    let rules: String = (0..20).map(rule).collect();
+    let policy = env.outside("p.policy.toml", format!("version = 1\n{rules}")).display().to_string();
+    let mut codes = std::collections::BTreeSet::new();
+    for at in 0..120 {
+        let out = env.beside("moment.json");
+        drop(fs::remove_file(&out));
+        let child =
+            env.thcode(&["policy", "check", &policy, "--json", "-o", out.to_str().unwrap()]).start();
+        wait_until_it_listens(&child);
+        std::thread::sleep(Duration::from_micros(at * 150));
+        kill(&child, "TERM");
+        let done = finish(child);
+        done.check_document();
+        assert_eq!(kept(&out), done.json());
+        codes.insert(done.code);
+    }
+    assert!(codes.contains(&Some(130)), "{codes:?}");
 }
 
 fn waiting_run(env: &TestEnv, format: &str, mock: &MockServer, out: &Path) -> Child {
