@@ -16,7 +16,7 @@ use super::output::Output;
 use crate::app::{self, Finished};
 
 /// How long a turn may take to end by itself.
-const TURN: Duration = Duration::from_millis(4_000);
+const TURN: Duration = Duration::from_millis(2_500);
 /// How long a document may wait for its reader.
 const READER: Duration = Duration::from_secs(2);
 
