@@ -287,7 +287,11 @@ fn find(
                 checkpoint_id: CheckpointId::from_bytes(&id(1)?).map_err(bad)?,
                 operation_id: OperationId::from_bytes(&id(2)?).map_err(bad)?,
                 ordinal: row.get(3)?,
-                role: if role == "pre" { "pre" } else { "post" },
+                role: match role.as_str() {
+                    "pre" => "pre",
+                    "post" => "post",
+                    _ => return Err(rusqlite::Error::InvalidQuery),
+                },
             },
         })
     };

@@ -30,6 +30,8 @@ mod signals;
 #[cfg(test)]
 mod state;
 #[cfg(test)]
+mod sweep;
+#[cfg(test)]
 mod tidy;
 #[cfg(test)]
 mod vault;
