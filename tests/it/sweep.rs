@@ -133,9 +133,9 @@ impl Made {
         if store.facts().workspace != root.path() {
             return Err("open: another workspace".to_owned());
         }
-        match interrupted(&store).map_err(|error| format!("open: {error}"))? {
-            0 => {}
-            open => return Err(format!("open: {open} operations are interrupted")),
+        let open = interrupted(&store).map_err(|error| format!("open: {error}"))?.operations;
+        if open > 0 {
+            return Err(format!("open: {open} operations are interrupted"));
         }
         if depth == Depth::AsARun {
             return Ok(());
