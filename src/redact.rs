@@ -7,11 +7,13 @@ use std::{borrow::Cow, fmt, ops::Range, sync::OnceLock};
 
 use self::{encoding::Encoding, pattern::Patterns};
 
+mod ci_command;
 mod delta;
 mod encoding;
 mod known;
 mod pattern;
 
+pub use ci_command::{Spelling, disarm};
 pub use delta::DeltaScrubber;
 pub use known::known_secrets;
 

@@ -7,7 +7,7 @@ use std::{
 
 use tracing_subscriber::{filter::LevelFilter, fmt::MakeWriter};
 
-use crate::redact::Redactor;
+use crate::redact::{Redactor, Spelling, disarm};
 
 /// How much is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,11 @@ pub fn init(redactor: Arc<Redactor>, loudness: Loudness, format: LogFormat) {
         Loudness::Normal => LevelFilter::WARN,
         Loudness::Verbose => LevelFilter::INFO,
     };
-    let writer = Scrubbed(redactor);
+    let spelling = match format {
+        LogFormat::Text => Spelling::Text,
+        LogFormat::Json => Spelling::Json,
+    };
+    let writer = Scrubbed { redactor, spelling };
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
     // A second init (there is none outside tests) would only say that there was a first.
     drop(match format {
@@ -45,19 +49,23 @@ pub fn init(redactor: Arc<Redactor>, loudness: Loudness, format: LogFormat) {
     });
 }
 
-struct Scrubbed(Arc<Redactor>);
+struct Scrubbed {
+    redactor: Arc<Redactor>,
+    spelling: Spelling,
+}
 
 impl<'a> MakeWriter<'a> for Scrubbed {
     type Writer = Line;
 
     fn make_writer(&'a self) -> Line {
-        Line { redactor: Arc::clone(&self.0), bytes: Vec::new() }
+        Line { redactor: Arc::clone(&self.redactor), spelling: self.spelling, bytes: Vec::new() }
     }
 }
 
 /// One event's line, held until it is whole.
 struct Line {
     redactor: Arc<Redactor>,
+    spelling: Spelling,
     bytes: Vec<u8>,
 }
 
@@ -75,7 +83,7 @@ impl io::Write for Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.bytes);
-        let text = self.redactor.scrub(&text);
+        let text = disarm(&self.redactor.scrub(&text), self.spelling);
         // Standard error that is closed or full is nobody's failure: the document tells all.
         drop(io::stderr().write_all(text.as_bytes()));
     }

@@ -23,7 +23,7 @@ pub mod state;
 mod state_failure;
 pub mod store_verbs;
 
-pub use crate::redact::Redactor;
+pub use crate::redact::{Redactor, Spelling, disarm};
 pub use ended::{Ended, Finished, finish};
 pub use failure::{Fail, cancelled, document_invalid, output_error, output_is_input, panicked, usage};
 pub use providers::ProviderOptions;

@@ -299,7 +299,7 @@ impl Output {
     fn to_stdout(&self, finished: &Finished) -> io::Result<()> {
         let printed = match self.format {
             OutputFormat::Text => write_stdout(text::render(&finished.ended).as_bytes()),
-            OutputFormat::Json => pretty(&finished.value).and_then(|text| write_stdout(text.as_bytes())),
+            OutputFormat::Json => pretty(&finished.value).and_then(|text| write_json(&text)),
             OutputFormat::StreamJson => {
                 let payload = StreamPayload::Result { document: finished.value.clone() };
                 let session = session_of(&finished.value);
@@ -392,7 +392,7 @@ impl Stream {
         self.whole()?;
         let mut line = serde_json::to_string(event)?;
         line.push('\n');
-        write_stdout(line.as_bytes()).inspect_err(|_| self.broken.store(true, Ordering::Relaxed))
+        write_json(&line).inspect_err(|_| self.broken.store(true, Ordering::Relaxed))
     }
 
     fn whole(&self) -> io::Result<()> {
@@ -412,6 +412,11 @@ fn pretty(value: &Value) -> io::Result<String> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     Ok(text)
+}
+
+/// Standard output is often a job's log, which its runner searches for commands.
+fn write_json(text: &str) -> io::Result<()> {
+    write_stdout(app::disarm(text, app::Spelling::Json).as_bytes())
 }
 
 fn write_stdout(bytes: &[u8]) -> io::Result<()> {

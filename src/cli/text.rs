@@ -4,7 +4,7 @@
 //! Control characters of foreign text are shown, never sent to a terminal.
 
 use crate::{
-    app::Ended,
+    app::{self, Ended},
     contract::{
         ExitClass, Failure, FailureDocument,
         doctor::{DoctorReport, DoctorStatus},
@@ -32,7 +32,7 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::Session(document) => state::session(document),
         Ended::Failure(document) => failure(document),
     };
-    printable(&text)
+    app::disarm(&printable(&text), app::Spelling::Text)
 }
 
 fn turn(document: &TurnResult) -> String {

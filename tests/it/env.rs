@@ -64,7 +64,7 @@ impl TestEnv {
 
     /// The binary, in the workspace, with an environment of its own.
     pub(crate) fn thcode(&self, args: &[&str]) -> Call {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thcode"));
+        let mut command = binary();
         command
             .args(args)
             .current_dir(self.workspace())
@@ -147,6 +147,19 @@ impl Call {
         done.check_document();
         done
     }
+}
+
+/// The binary, which heeds SIGHUP even where the tests run under `nohup`.
+fn binary() -> Command {
+    let path = env!("CARGO_BIN_EXE_thcode");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    if u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 0 {
+        return Command::new(path);
+    }
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", path]);
+    command
 }
 
 /// Waits for a child under the watchdog.

@@ -35,15 +35,18 @@ use crate::{
 };
 
 /// What needs rollback, recovery, a listing of checkpoints, evidence, reports, commands, mounts or a
-/// sweep; and SEC-007, since text for a person isn't yet kept from starting a line as a CI command.
+/// sweep.
 const PENDING: &str = "
 ENC-009 ENC-015 ENC-018 EOL-007 EDT-012 BIN-001 BIN-002 MET-014 MET-015
 PTH-004 PTH-005 PTH-006 PTH-008 PTH-016
 RBK-001 RBK-002 RBK-003 RBK-004 RBK-006 RBK-007 RBK-008 RBK-009 RBK-011 RBK-012 RBK-016 RBK-018
 RBK-022 RBK-024
 CRS-001 CRS-003 CRS-005 CRS-007 CRS-011 CRS-012 CRS-013 CRS-016 CRS-017 CRS-019 CRS-021 CRS-023
-CON-009 SEC-003 SEC-004 SEC-006 SEC-007 SEC-008
+CON-009 SEC-003 SEC-004 SEC-006 SEC-008
 ";
+
+/// How a document is asked for.
+const FORMS: [&[&str]; 3] = [&["--json"], &["--output-format", "stream-json"], &[]];
 
 /// Cases whose reason can only be found after the dispatch: failed then, with nothing changed.
 const FOUND_LATE: &[&str] = &["CON-002"];
@@ -101,6 +104,9 @@ fn faults(case: &Case) -> Vec<String> {
     let mut faults: Vec<String> =
         case.expected.iter().filter_map(|expected| bench.check(expected).err()).collect();
     faults.extend(bench.refusals_left_nothing().err());
+    // A command line that the binary doesn't know proves nothing.
+    let unknown = bench.runs.iter().filter(|done| done.code == Some(2)).count();
+    faults.extend((unknown > 0 || bench.runs.is_empty()).then(|| format!("{unknown} usage errors")));
     faults.extend(bench.check(&json!({"assert": "no_stray_temp_files"})).err());
     faults
 }
@@ -130,7 +136,7 @@ fn every_case_runs_or_is_pending() {
 }
 
 const ALL: usize = 88;
-const RUN: usize = 42;
+const RUN: usize = 43;
 
 /// The harness sees a wrong byte, a wrong outcome, a wrong reason and a wrong word.
 #[test]
@@ -320,19 +326,21 @@ impl<'c> Bench<'c> {
                 self.runs.push(call.run());
             }
             ["provider_error"] => {
-                for form in [&["--json"][..], &["--format", "stream-json"], &[]] {
+                for form in FORMS {
                     let text = action[0]["text"].as_str().unwrap();
                     let mock = MockServer::start(vec![Answer::status(401, &[], text)]);
                     let key = self.variables[0].0.clone();
-                    let form = [form, &["--api-key-env", &key, "--log-level", "trace"]].concat();
+                    let form = [form, &["--api-key-env", &key, "-v"]].concat();
                     self.runs.push(self.ask(&mock, &form).run());
                 }
             }
             ["model_text"] => {
                 let text = String::from_utf8(bytes(&action[0]["data"])).unwrap();
                 let cassette = self.env.cassette(&[json!({"text": text})]).display().to_string();
-                let done = self.command(&["--cassette", &cassette]).run();
-                self.runs.push(done);
+                for form in FORMS {
+                    let done = self.command(&[&["--cassette", &cassette], form].concat()).run();
+                    self.runs.push(done);
+                }
             }
             _ if calls.iter().all(Option::is_some) && action.iter().all(of_one_session) => {
                 self.act_through(&calls);
@@ -726,17 +734,27 @@ impl<'c> Bench<'c> {
                 let secret = value.as_str().unwrap();
                 let told = |done: &&Done| done.stdout.contains(secret) || done.stderr.contains(secret);
                 let leaky: Vec<&Done> = self.runs.iter().filter(told).collect();
-                holds(leaky.is_empty() && self.runs.len() == 3, || format!("{leaky:?}"))
+                let asked = self.runs.iter().filter(|done| done.code == Some(50)).count();
+                holds(leaky.is_empty() && asked == 3, || format!("{asked} asked: {leaky:?}"))
             }
             "no_line_starts_with" => {
                 let starts: Vec<&str> =
                     expected["values"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
-                let stdout = &last()?.stdout;
-                let bad: Vec<&str> = stdout
-                    .lines()
-                    .filter(|line| starts.iter().any(|start| line.starts_with(start)))
+                // A runner looks for the number signs anywhere, and past the space before colons.
+                let obeyed = |line: &&str| {
+                    let (anywhere, first): (Vec<&str>, Vec<&str>) =
+                        starts.iter().partition(|start| start.starts_with("##"));
+                    anywhere.iter().any(|start| line.contains(start))
+                        || first.iter().any(|start| line.trim_start().starts_with(start))
+                };
+                let bad: Vec<&str> = self
+                    .runs
+                    .iter()
+                    .flat_map(|done| done.stdout.lines().chain(done.stderr.lines()))
+                    .filter(obeyed)
                     .collect();
-                holds(bad.is_empty() && !stdout.is_empty(), || format!("{bad:?}"))
+                let told = self.runs.iter().all(|done| done.stdout.contains("set-env"));
+                holds(bad.is_empty() && told && self.runs.len() == 3, || format!("{bad:?}"))
             }
             other => panic!("{}: the assertion {other} isn't known", self.case.id),
         }
