@@ -12,18 +12,23 @@ use crate::{
         store_report::{LastRun, StoreEntry, StoreReport, StoreReportSchema, StoreStats, TableStats},
     },
     host::Host,
+    journal::ENDING_KINDS,
     session,
     store::{ReadStore, StatePlace, StoreError, live_holder, state_base, state_place},
 };
 
 /// Operations that are told by a row of `inflight`, or whose last event doesn't end them: each once.
-/// The kinds are those after which `journal::Status` is terminal; a test holds the list to it.
-const OPEN_OPERATIONS: &str = "SELECT count(*) FROM (\
-    SELECT operation_id FROM inflight UNION \
-    SELECT operation_id FROM journal AS one WHERE operation_id IS NOT NULL AND seq = \
-        (SELECT max(seq) FROM journal WHERE operation_id = one.operation_id) \
-        AND kind NOT IN ('OperationSucceeded', 'OperationFailed', 'OperationBlocked', \
-            'OperationCancelled', 'OperationUnknownOutcome'))";
+/// Unlike the count of a run's start it holds for a store whose counts don't add up.
+fn open_operations(store: &ReadStore) -> Result<u64, Fail> {
+    let sql = format!(
+        "SELECT count(*) FROM (\
+        SELECT operation_id FROM inflight UNION \
+        SELECT operation_id FROM journal AS one WHERE operation_id IS NOT NULL AND seq = \
+            (SELECT max(seq) FROM journal WHERE operation_id = one.operation_id) \
+            AND kind NOT IN ({ENDING_KINDS}))"
+    );
+    one(store, &sql)
+}
 
 /// Every store below a directory: the named one, else the one that holds all of this user's. Where
 /// a state directory was named, that one.
@@ -121,7 +126,7 @@ fn read_entry(place: &StatePlace, store: &ReadStore) -> Result<StoreEntry, Fail>
     Ok(StoreEntry {
         workspace: Some(workspace),
         last_run,
-        open_operations: Some(one(store, OPEN_OPERATIONS)?),
+        open_operations: Some(open_operations(store)?),
         ..bare(place)
     })
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Event, IllegalEvent, Inflight, JournalError, Payload, Status,
+    ENDING_KINDS, Event, IllegalEvent, Inflight, JournalError, Payload, Status,
     chain::{Row, Rows as _, verify},
 };
 use crate::{
@@ -38,18 +38,19 @@ pub struct Interrupted {
 
 /// Which operations have no end yet: each that was proposed has exactly one in the long run.
 pub fn interrupted(store: &Store) -> Result<Interrupted, StoreError> {
-    let sql = "SELECT (SELECT count(*) FROM journal WHERE kind = 'OperationProposed') \
-        - (SELECT count(*) FROM journal WHERE kind IN ('OperationSucceeded', 'OperationFailed', \
-           'OperationBlocked', 'OperationCancelled', 'OperationUnknownOutcome')) \
+    let all = format!(
+        "SELECT (SELECT count(*) FROM journal WHERE kind = 'OperationProposed') \
+        - (SELECT count(*) FROM journal WHERE kind IN ({ENDING_KINDS})) \
         + (SELECT count(*) FROM inflight WHERE operation_id IN \
-           (SELECT operation_id FROM journal WHERE kind IN ('OperationFailed', 'OperationUnknownOutcome')))";
+           (SELECT operation_id FROM journal WHERE kind IN ('OperationFailed', 'OperationUnknownOutcome')))"
+    );
     let unproven = "SELECT count(*) FROM inflight WHERE operation_id IN \
         (SELECT operation_id FROM journal WHERE kind = 'OperationUnknownOutcome')";
     let count = |sql: &str| -> Result<u64, StoreError> {
         let found = store.first(sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
         Ok(u64::try_from(found).unwrap_or(0))
     };
-    Ok(Interrupted { operations: count(sql)?, unproven: count(unproven)? })
+    Ok(Interrupted { operations: count(&all)?, unproven: count(unproven)? })
 }
 
 /// The journal, open for appending.

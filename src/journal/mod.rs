@@ -14,7 +14,7 @@ pub use chain::{Fault, Rows, verify};
 pub use event::{Event, Payload, Provenance};
 pub use inflight::{Inflight, InflightImage};
 pub use log::{DispatchCommitted, Interrupted, Log, Stage, interrupted};
-pub use status::{IllegalEvent, Status};
+pub use status::{ENDING_KINDS, IllegalEvent, Status};
 
 use crate::store::StoreError;
 

@@ -103,6 +103,10 @@ impl Status {
     }
 }
 
+/// The kinds of events that end an operation, as a list of SQL.
+pub const ENDING_KINDS: &str = "'OperationSucceeded', 'OperationFailed', 'OperationBlocked', \
+    'OperationCancelled', 'OperationUnknownOutcome'";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +164,23 @@ mod tests {
                 "{status:?}"
             );
         }
+    }
+
+    #[test]
+    fn the_kinds_that_end_are_those_that_lead_to_an_end() {
+        let mut listed: Vec<&str> =
+            ENDING_KINDS.split(", ").map(|kind| kind.trim_matches('\'')).collect();
+        let before = reached().into_iter().filter(|status| !status.is_terminal());
+        let before: Vec<Option<Status>> = before.map(Some).chain([None]).collect();
+        let ends = |event: &Payload| {
+            before.iter().any(|before| Status::next(*before, event).is_ok_and(Status::is_terminal))
+        };
+        let mut ending: Vec<&str> =
+            kinds().iter().filter(|event| ends(event)).map(Payload::kind).collect();
+        listed.sort_unstable();
+        ending.sort_unstable();
+        ending.dedup();
+        assert_eq!(listed, ending);
     }
 
     #[test]
