@@ -5,18 +5,20 @@
 //! an error, never skipped: a model that is given half a history answers another question. Has its
 //! own form on disk, which no document shares.
 
-use rusqlite::{Params, Row};
+use rusqlite::Row;
 
 use crate::{
     crypto::{Context, CryptoError, Keys},
     host::Host,
-    id::{SessionId, Timestamp, TurnId},
-    store::{ReadStore, Store, StoreError, Tx},
+    id::{Digest, SessionId, Timestamp, TurnId},
+    store::{RowDigest, Rows, Store, StoreError, Tx},
 };
 
+mod audit;
 mod find;
 mod message;
 
+pub use audit::{Audited, Expected, audit};
 pub use find::find;
 pub use message::{StoredCall, StoredMessage, StoredRole, append, count, history};
 
@@ -142,58 +144,8 @@ pub struct TurnEnd {
     pub ended_at: Timestamp,
 }
 
-/// What a store of either kind reads.
-pub trait Rows {
-    /// The store's id.
-    fn store_id(&self) -> Result<[u8; 16], StoreError>;
-    /// The first row of a query, if there is one.
-    fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, StoreError>;
-    /// Reads rows one by one.
-    fn each<E: From<StoreError>>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        visit: impl FnMut(&Row<'_>) -> Result<(), E>,
-    ) -> Result<(), E>;
-}
-
-macro_rules! rows_of {
-    ($store:ty, $self:ident => $id:expr) => {
-        impl Rows for $store {
-            fn store_id(&$self) -> Result<[u8; 16], StoreError> {
-                $id
-            }
-
-            fn first<T>(
-                &self,
-                sql: &str,
-                params: impl Params,
-                read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-            ) -> Result<Option<T>, StoreError> {
-                self.first(sql, params, read)
-            }
-
-            fn each<E: From<StoreError>>(
-                &self,
-                sql: &str,
-                params: impl Params,
-                visit: impl FnMut(&Row<'_>) -> Result<(), E>,
-            ) -> Result<(), E> {
-                self.each(sql, params, visit)
-            }
-        }
-    };
-}
-
-rows_of!(Store, self => Ok(self.facts().id));
-rows_of!(ReadStore, self => self.made_for().map(|(_, id)| id));
-
-/// Begins a prompt round; its ordinal in the session, from 1. A fork copies the history.
+/// Begins a prompt round: its ordinal in the session, from 1, and the digest of what its rows say for
+/// good. A fork copies the history.
 pub fn begin(
     host: &Host,
     store: &Store,
@@ -201,7 +153,7 @@ pub fn begin(
     start: Start,
     turn: TurnId,
     label: Option<&str>,
-) -> Result<u32, SessionError> {
+) -> Result<(u32, Digest), SessionError> {
     let session = start.session();
     let now = host.now().as_millis();
     let forked = match start {
@@ -230,7 +182,16 @@ pub fn begin(
     let insert = "INSERT INTO turn (turn_id, session_id, number, prompt_round, started_at, sealed_label) \
         VALUES (?1, ?2, (SELECT coalesce(max(number), 0) + 1 FROM turn), ?3, ?4, ?5)";
     tx.execute_one(insert, (turn.as_bytes().as_slice(), bytes(&session), round, now, sealed))?;
-    Ok(round)
+    Ok((round, rows_digest(tx, turn)?))
+}
+
+/// What the rows of a turn and of its session say for good.
+fn rows_digest(rows: &impl Rows, turn: TurnId) -> Result<Digest, StoreError> {
+    let mut digest = RowDigest::new("thcode turn");
+    let sql = "SELECT turn_id, session_id, number, prompt_round, started_at, sealed_label, created_at, \
+        forked_from FROM turn JOIN session USING (session_id) WHERE turn_id = ?1";
+    rows.each(sql, [turn.as_bytes().as_slice()], |row| Ok::<_, StoreError>(digest.add(row)?))?;
+    Ok(digest.finish())
 }
 
 /// Ends a prompt round that was begun and not ended.
@@ -265,7 +226,7 @@ pub fn list(store: &impl Rows, keys: Option<&Keys>) -> Result<Vec<Session>, Sess
         });
         Ok::<_, SessionError>(())
     })?;
-    let store_id = store.store_id()?;
+    let store_id = store_id(store)?;
     for session in &mut sessions {
         session.turns = turns(store, store_id, keys, session.session_id)?;
     }
@@ -312,6 +273,12 @@ fn turns(
         Ok::<_, SessionError>(())
     })?;
     Ok(turns)
+}
+
+fn store_id(store: &impl Rows) -> Result<[u8; 16], StoreError> {
+    let id: Option<Vec<u8>> = store.first("SELECT store_id FROM meta", [], |row| row.get(0))?;
+    let corrupt = || StoreError::Corrupt("it has no valid id".to_owned());
+    id.and_then(|id| id.try_into().ok()).ok_or_else(corrupt)
 }
 
 fn label_context(store: &[u8; 16], session: SessionId, turn: TurnId) -> Context {

@@ -126,6 +126,7 @@ impl Turn<'_> {
                 (OperationStatus::Cancelled, format!("[tool failed] {message}"))
             }
             Ran::Failed { message } => (OperationStatus::Failed, format!("[tool failed] {message}")),
+            Ran::Refused { message } => (OperationStatus::Blocked, format!("[tool refused] {message}")),
             Ran::OverWriteSet { message } => {
                 let output = format!("[tool refused] {message}");
                 end = end.or_else(|| Some(over_write_set(message)));

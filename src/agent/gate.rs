@@ -152,11 +152,16 @@ pub(super) enum Ran {
     Changed { path: String, applied: Applied, told: String },
     /// It ran and failed; nothing changed.
     Failed { message: String },
+    /// It was refused before anything could happen.
+    Refused { message: String },
     /// The turn may not write this as well.
     OverWriteSet { message: String },
     /// It can't be proven.
     Unknown { path: String, message: String },
 }
+
+/// Why a change of what a symbolic link leads to is refused.
+const BEHIND_SYMLINK: &str = "behind-symlink";
 
 fn act(
     work: Work,
@@ -193,6 +198,18 @@ fn act(
             };
             keeper.note(operation, judged)?;
             keeper.crash_point(CrashPoint::Proposed);
+            if work.resolved.look.as_ref().is_some_and(|look| look.is_link) {
+                keeper.note(
+                    operation,
+                    vec![Payload::OperationBlocked { cause: BEHIND_SYMLINK.to_owned() }],
+                )?;
+                let given = work.resolved.target().unwrap_or(path);
+                let message = format!(
+                    "{given} is a symbolic link, and nothing is written through one; it leads to {path} \
+                     [{BEHIND_SYMLINK}]"
+                );
+                return Ok(Ran::Refused { message });
+            }
             if let Some(message) = keeper.over_write_set(path, &writing) {
                 keeper.note(
                     operation,
@@ -205,7 +222,10 @@ fn act(
                     let told = write_files::told(path, &applied);
                     Ran::Changed { path: path.to_owned(), applied, told }
                 }
-                Ended::Refused(refusal) | Ended::Failed(refusal) => {
+                Ended::Refused(refusal) => {
+                    Ran::Refused { message: format!("{} [{}]", refusal.message, refusal.cause) }
+                }
+                Ended::Failed(refusal) => {
                     Ran::Failed { message: format!("{} [{}]", refusal.message, refusal.cause) }
                 }
                 Ended::Unknown(refusal) => {

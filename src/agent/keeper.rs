@@ -106,11 +106,11 @@ impl Keeper {
             payload,
         };
         let (prompt_round, kept) = log.write(host, &store, Durability::Normal, |tx, stage| {
-            let prompt_round = session::begin(host, &store, tx, start, turn_id, label)?;
+            let (prompt_round, row) = session::begin(host, &store, tx, start, turn_id, label)?;
             let tool_version = crate::contract::TOOL_VERSION.to_owned();
             let policy = policy.digest();
             stage.push(event(Payload::RunStarted { tool_version, pid: std::process::id(), policy }));
-            stage.push(event(Payload::PromptSubmitted { prompt_round }));
+            stage.push(event(Payload::PromptSubmitted { prompt_round, row }));
             Ok::<_, KeepError>((prompt_round, session::count(tx, session_id)?))
         })?;
         Ok(Self {
@@ -293,7 +293,12 @@ impl Keeper {
             operation_id: None,
             parent_operation_id: None,
             provenance: Provenance::Deterministic,
-            payload: Payload::RunEnded { stop_reason: stop_reason.to_owned(), exit_code },
+            payload: Payload::RunEnded {
+                stop_reason: stop_reason.to_owned(),
+                exit_code,
+                ended_at: at,
+                messages: self.kept,
+            },
         };
         let turn = self.turn_id;
         self.log.write(&self.host, &self.store, Durability::Full, |tx, stage| {

@@ -22,6 +22,7 @@ pub mod session_verbs;
 pub mod state;
 mod state_failure;
 pub mod store_verbs;
+pub mod store_verify;
 
 pub use crate::redact::{Redactor, Spelling, disarm};
 pub use ended::{Ended, Finished, finish};

@@ -7,7 +7,7 @@ use super::{Common, Fail};
 use crate::{
     crypto::{KeySource, Keys},
     host::Host,
-    journal::{self, JournalError, Rows as _},
+    journal::{self, JournalError},
     redact::Secret,
     store::{Head, ReadStore, StatePlace, StoreError, state_place},
 };
@@ -67,12 +67,14 @@ pub fn open_read(dir: &Path) -> Result<ReadStore, Fail> {
 pub fn whole(store: &ReadStore) -> Result<Head, JournalError> {
     let lost = |what: String| JournalError::from(StoreError::Behind(what));
     let Some(anchored) = store.anchored() else {
-        return match store.hash_at(1)? {
+        return match journal::hash_at(store, 1)? {
             Some(_) => Err(lost("the head anchor is gone or torn".to_owned())),
             None => Ok(Head::EMPTY),
         };
     };
-    if anchored.seq > 0 && store.hash_at(anchored.seq)?.as_deref() != Some(anchored.hash.as_slice()) {
+    if anchored.seq > 0
+        && journal::hash_at(store, anchored.seq)?.as_deref() != Some(anchored.hash.as_slice())
+    {
         return Err(lost(format!("row {} is gone or is another one", anchored.seq)));
     }
     journal::verify(store, anchored, None)

@@ -8,13 +8,16 @@ use std::{
 use super::{Common, Ended, Fail, state};
 use crate::{
     contract::{
-        ExitClass, TOOL_VERSION,
-        store_report::{LastRun, StoreEntry, StoreReport, StoreReportSchema, StoreStats, TableStats},
+        ExitClass, Failure, TOOL_VERSION,
+        store_report::{
+            LastRun, StoreEntry, StoreReport, StoreReportSchema, StoreStats, StoreVerification,
+            TableStats,
+        },
     },
     host::Host,
     journal::ENDING_KINDS,
     session,
-    store::{ReadStore, StatePlace, StoreError, live_holder, state_base, state_place},
+    store::{ReadStore, Rows as _, StatePlace, StoreError, live_holder, state_base, state_place},
 };
 
 /// Operations that are told by a row of `inflight`, or whose last event doesn't end them: each once.
@@ -39,7 +42,7 @@ pub fn list(host: &Host, common: &Common, below: Option<&Path>) -> Result<Ended,
         (None, None) => children(&state_base(host)?)?,
     };
     let entries = dirs.iter().map(|dir| entry(host, dir)).collect::<Result<_, _>>()?;
-    Ok(report(entries, None))
+    Ok(report(entries, None, None, None, ExitClass::Success))
 }
 
 /// What the store of this workspace holds.
@@ -56,17 +59,23 @@ pub fn stats(host: &Host, common: &Common) -> Result<Ended, Fail> {
         volatile: store.is_volatile()?,
     };
     let entry = read_entry(&place, &store)?;
-    Ok(report(vec![entry], Some(stats)))
+    Ok(report(vec![entry], Some(stats), None, None, ExitClass::Success))
 }
 
-fn report(stores: Vec<StoreEntry>, stats: Option<StoreStats>) -> Ended {
-    let exit_class = ExitClass::Success;
+pub(super) fn report(
+    stores: Vec<StoreEntry>,
+    stats: Option<StoreStats>,
+    verification: Option<StoreVerification>,
+    failure: Option<Failure>,
+    exit_class: ExitClass,
+) -> Ended {
     Ended::Store(Box::new(StoreReport {
         schema: StoreReportSchema,
         tool_version: TOOL_VERSION.to_owned(),
         stores,
         stats,
-        failure: None,
+        verification,
+        failure,
         exit_class,
         exit_code: exit_class.code(),
     }))
@@ -95,7 +104,7 @@ fn children(dir: &Path) -> Result<Vec<PathBuf>, Fail> {
 fn entry(host: &Host, dir: &Path) -> Result<StoreEntry, Fail> {
     let place = state_place(host, "", Some(dir))?;
     let read = state::open_read(&place.dir).and_then(|store| read_entry(&place, &store));
-    Ok(read.unwrap_or_else(|fail| StoreEntry { failure: Some(fail.failure), ..bare(&place) }))
+    Ok(read.unwrap_or_else(|fail| unread_entry(&place, fail)))
 }
 
 /// What is told without the database.
@@ -112,7 +121,12 @@ fn bare(place: &StatePlace) -> StoreEntry {
     }
 }
 
-fn read_entry(place: &StatePlace, store: &ReadStore) -> Result<StoreEntry, Fail> {
+/// A store that can't be read, and why.
+pub(super) fn unread_entry(place: &StatePlace, fail: Fail) -> StoreEntry {
+    StoreEntry { failure: Some(fail.failure), ..bare(place) }
+}
+
+pub(super) fn read_entry(place: &StatePlace, store: &ReadStore) -> Result<StoreEntry, Fail> {
     let (workspace, _) = store.made_for()?;
     let sessions = session::list(store, None)?;
     let last = sessions.first().and_then(|session| Some((session.session_id, session.turns.last()?)));

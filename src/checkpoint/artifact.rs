@@ -2,6 +2,8 @@
 //! before the transaction that refers to them. Memory stays at one chunk.
 
 use std::{
+    cell::Cell,
+    collections::BTreeSet,
     fmt,
     fs::{File, OpenOptions},
     io::{self, Read, Write as _},
@@ -15,10 +17,10 @@ use zeroize::Zeroizing;
 
 use super::{CheckpointError, ContentClass};
 use crate::{
-    crypto::{CHUNK_BYTES, ContentKey, Context, OVERHEAD_BYTES, Opener, Sealer},
+    crypto::{CHUNK_BYTES, ContentKey, Context, Keys, OVERHEAD_BYTES, Opener, Sealer},
     host::Host,
     id::{ArtifactId, CheckpointId, Digest, OperationId},
-    store::{Store, StoreError, Tx},
+    store::{Rows, Store, StoreError, Tx, View},
 };
 
 /// An image over this lies in a file of its own.
@@ -66,8 +68,10 @@ pub struct SealedImage {
     sealer: Sealer,
     /// The sealed chunks, where they go into rows.
     chunks: Vec<Vec<u8>>,
-    /// The sealed file, where they don't. Removed unless it is referred to.
-    file: Option<PathBuf>,
+    /// The sealed file, where they don't.
+    file: Option<Unreferred>,
+    /// Whether a row speaks of it now, if the transaction commits.
+    referred: Cell<bool>,
     /// SHA-256 of the plaintext: in memory alone.
     pub digest: Digest,
     /// SHA-256 of salt and plaintext, for `inflight`.
@@ -94,9 +98,30 @@ impl SealedImage {
         self.stored
     }
 
+    /// The transaction that refers to it is committed: its file stays.
+    pub(super) fn committed(&mut self) {
+        if let Some(file) = self.file.as_mut().filter(|_| self.referred.get()) {
+            file.armed = false;
+        }
+    }
+
     /// Whether the content is text or binary.
     pub fn class(&self) -> ContentClass {
         self.class
+    }
+}
+
+/// A sealed file that no durable row speaks of: removed when dropped.
+struct Unreferred {
+    path: PathBuf,
+    armed: bool,
+}
+
+impl Drop for Unreferred {
+    fn drop(&mut self) {
+        if self.armed {
+            drop(std::fs::remove_file(&self.path));
+        }
     }
 }
 
@@ -155,6 +180,7 @@ pub fn seal(
         sealer,
         chunks,
         file,
+        referred: Cell::new(false),
         digest: Digest::from_bytes(plain.finalize().into()),
         salted: Digest::from_bytes(salted.finalize().into()),
     })
@@ -207,6 +233,7 @@ pub(super) fn refer(
         let sql = "INSERT INTO chunk VALUES (?1, ?2, ?3)";
         tx.execute_one(sql, rusqlite::params![image.blob_id.as_bytes().as_slice(), at, chunk])?;
     }
+    image.referred.set(true);
     insert_reference(host, store, tx, image.blob_id.as_bytes(), image.sealer.key(), reference)
 }
 
@@ -220,7 +247,7 @@ pub(super) fn refer_again(
     reference: &Reference,
 ) -> Result<ArtifactId, CheckpointError> {
     let row = find(|sql, params, read| tx.first(sql, params, read), artifact)?;
-    let key = row.unwrap(store)?;
+    let key = row.unwrap(&store.facts().id, store.keys())?;
     insert_reference(host, store, tx, &row.blob_id, &key, reference)
 }
 
@@ -260,10 +287,10 @@ struct ArtifactRow {
 }
 
 impl ArtifactRow {
-    fn unwrap(&self, store: &Store) -> Result<ContentKey, CheckpointError> {
-        let context = self.reference.context(&store.facts().id, &self.blob_id, self.key_version);
+    fn unwrap(&self, store: &[u8; 16], keys: &Keys) -> Result<ContentKey, CheckpointError> {
+        let context = self.reference.context(store, &self.blob_id, self.key_version);
         let corrupt = |_| CheckpointError::Corrupt("an image's key does not open in its place");
-        store.keys().content.unwrap(&context, &self.wrapped).map_err(corrupt)
+        keys.content.unwrap(&context, &self.wrapped).map_err(corrupt)
     }
 }
 
@@ -301,34 +328,36 @@ fn find(
 
 /// Opens an image, chunk by chunk, and checks it whole: nothing counts before this returns.
 pub fn open_artifact(
-    store: &Store,
+    view: View<'_, impl Rows>,
     artifact: ArtifactId,
     each: &mut dyn FnMut(&[u8]) -> Result<(), CheckpointError>,
 ) -> Result<Digest, CheckpointError> {
-    let row = find(|sql, params, read| store.first(sql, params, read), artifact)?;
-    let key = row.unwrap(store)?;
-    let sql = "SELECT bytes, prefix, in_file, schema FROM blob WHERE blob_id = ?1";
-    let blob = store.first(sql, [row.blob_id.as_slice()], |row| {
+    let row = find(|sql, params, read| view.rows.first(sql, params, read), artifact)?;
+    let key = row.unwrap(&view.id, view.keys)?;
+    let sql = "SELECT bytes, prefix, in_file, schema, class, stored FROM blob WHERE blob_id = ?1";
+    let blob = view.rows.first(sql, [row.blob_id.as_slice()], |row| {
         Ok((
             row.get::<_, i64>(0)?,
             row.get::<_, Vec<u8>>(1)?,
             row.get::<_, bool>(2)?,
             row.get::<_, u32>(3)?,
+            (row.get::<_, String>(4)?, row.get::<_, i64>(5)?),
         ))
     })?;
     let corrupt = CheckpointError::Corrupt;
-    let (bytes, prefix, in_file, schema) = blob.ok_or(corrupt("an image has no blob"))?;
+    let (bytes, prefix, in_file, schema, told) = blob.ok_or(corrupt("an image has no blob"))?;
     let bytes = u64::try_from(bytes).map_err(|_| corrupt("an image has a negative length"))?;
     if schema != SCHEMA {
         return Err(corrupt("an image is of an unknown version"));
     }
     let blob_id =
         Uuid::from_slice(&row.blob_id).map_err(|_| corrupt("a blob's id has another length"))?;
-    let context = blob_context(&store.facts().id, blob_id, bytes);
+    let context = blob_context(&view.id, blob_id, bytes);
     let mut opener = Opener::begin(key, context, &prefix)?;
     let mut digest = Sha256::new();
+    let (mut class, mut stored) = (ContentClass::FileContent, 0i64);
     let last = bytes.saturating_sub(1) / CHUNK_BYTES as u64;
-    let mut file = if in_file { Some(SealedFile::open(store.dir(), blob_id)?) } else { None };
+    let mut file = if in_file { Some(SealedFile::open(view.dir, blob_id)?) } else { None };
     for number in 0..=last {
         let plain =
             if number == last { bytes - number * CHUNK_BYTES as u64 } else { CHUNK_BYTES as u64 };
@@ -337,18 +366,24 @@ pub fn open_artifact(
             None => {
                 let sql = "SELECT sealed FROM chunk WHERE blob_id = ?1 AND number = ?2";
                 let number = i64::try_from(number).unwrap_or(i64::MAX);
-                let found = store
+                let found = view
+                    .rows
                     .first(sql, (row.blob_id.as_slice(), number), |row| row.get::<_, Vec<u8>>(0))?;
                 found.ok_or(corrupt("an image lacks a chunk"))?
             }
         };
+        stored = stored.saturating_add(i64::try_from(chunk.len()).unwrap_or(i64::MAX));
         opener.chunk(&mut chunk, number == last).map_err(|_| corrupt("an image was altered"))?;
         let chunk = Zeroizing::new(chunk);
         if u64::try_from(chunk.len()).unwrap_or(u64::MAX) != plain {
             return Err(corrupt("an image has another length"));
         }
         digest.update(chunk.as_slice());
+        class = class.with(&chunk, number == 0);
         each(&chunk)?;
+    }
+    if (class.token(), stored) != (told.0.as_str(), told.1) {
+        return Err(corrupt("an image is not what its row says"));
     }
     Ok(Digest::from_bytes(digest.finalize().into()))
 }
@@ -361,6 +396,8 @@ fn blob_context(store: &[u8; 16], blob: Uuid, length: u64) -> Context {
 struct SealedFile {
     path: PathBuf,
     file: File,
+    /// Armed while it is in the making.
+    guard: Unreferred,
 }
 
 impl SealedFile {
@@ -385,13 +422,17 @@ impl SealedFile {
         }
         let file =
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(error)?;
-        Ok(Self { path, file })
+        let guard = Unreferred { path: path.clone(), armed: true };
+        Ok(Self { path, file, guard })
     }
 
     fn open(dir: &Path, blob: Uuid) -> Result<Self, CheckpointError> {
         let path = Self::path(dir, blob);
         match File::open(&path) {
-            Ok(file) => Ok(Self { path, file }),
+            Ok(file) => {
+                let guard = Unreferred { path: path.clone(), armed: false };
+                Ok(Self { path, file, guard })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(CheckpointError::Corrupt("a sealed file is not there"))
             }
@@ -400,11 +441,7 @@ impl SealedFile {
     }
 
     fn write(&mut self, sealed: &[u8]) -> Result<(), CheckpointError> {
-        self.file.write_all(sealed).map_err(|source| {
-            // What can't be kept whole is not kept at all.
-            drop(std::fs::remove_file(&self.path));
-            Self::error(&self.path, source)
-        })
+        self.file.write_all(sealed).map_err(|source| Self::error(&self.path, source))
     }
 
     fn read(&mut self, bytes: u64) -> Result<Vec<u8>, CheckpointError> {
@@ -416,22 +453,29 @@ impl SealedFile {
         Ok(sealed)
     }
 
-    fn finish(self) -> Result<PathBuf, CheckpointError> {
+    fn finish(self) -> Result<Unreferred, CheckpointError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let synced = self.file.sync_all().and_then(|()| File::open(folder)?.sync_all());
-        match synced {
-            Ok(()) => Ok(self.path),
-            Err(source) => {
-                drop(std::fs::remove_file(&self.path));
-                Err(Self::error(&self.path, source))
-            }
-        }
+        synced.map_err(|source| Self::error(&self.path, source))?;
+        Ok(self.guard)
     }
 }
 
-/// Removes the file of an image that was never referred to.
-pub(super) fn discard(image: &SealedImage) {
-    if let Some(path) = &image.file {
-        drop(std::fs::remove_file(path));
+/// The names of the sealed files that are there.
+pub(super) fn sealed_files(dir: &Path) -> Result<BTreeSet<String>, CheckpointError> {
+    let folder = dir.join(FOLDER);
+    let error = |source| CheckpointError::SealedFile { name: FOLDER.to_owned(), source };
+    match std::fs::read_dir(&folder) {
+        Ok(entries) => entries
+            .map(|entry| Ok(entry.map_err(error)?.file_name().to_string_lossy().into_owned()))
+            .collect(),
+        Err(found) if found.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(found) => Err(error(found)),
     }
+}
+
+/// The name of a blob's sealed file.
+pub(super) fn sealed_name(blob: &[u8]) -> Option<String> {
+    let blob = Uuid::from_slice(blob).ok()?;
+    Some(SealedFile::path(Path::new(""), blob).file_name()?.to_string_lossy().into_owned())
 }

@@ -7,11 +7,13 @@
 #![expect(clippy::disallowed_methods, reason = "sealed files of the state directory are written here")]
 
 mod artifact;
+mod audit;
 mod capacity;
 mod record;
 mod retention;
 
 pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
+pub use audit::{Audited, audit};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
 pub use record::{
     CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr,

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CheckpointError, RetentionConfig, SealedImage, Usage,
-    artifact::{Reference, discard, refer, refer_again},
+    artifact::{Reference, refer, refer_again},
 };
 use crate::{
-    crypto::{Context, Mac},
+    crypto::{Context, Keys, Mac},
     host::Host,
     id::{ArtifactId, CheckpointId, Digest, OperationId, SessionId, TurnId},
-    store::{Store, StoreError, Tx},
+    store::{RowDigest, Rows, Store, StoreError, Tx, View},
 };
 
 /// Whether bytes are text as far as an edit is concerned.
@@ -148,6 +148,17 @@ pub struct NewCheckpoint {
     pub target: NewTarget,
 }
 
+impl NewCheckpoint {
+    /// The transaction that keeps it is committed. Without this its sealed files go with it.
+    pub fn committed(self) {
+        for state in [self.target.pre, self.target.post] {
+            if let ImageState::Present { mut image, .. } = state {
+                image.committed();
+            }
+        }
+    }
+}
+
 /// A checkpoint as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointRecord {
@@ -159,42 +170,79 @@ pub struct CheckpointRecord {
     pub parent: Option<CheckpointId>,
     /// The digest of the image after; `None` where nothing stands.
     pub post_digest: Option<Digest>,
+    /// The digest of its rows, for the journal.
+    pub rows: Digest,
 }
 
 /// What is sealed of a target: what would tell where it is.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SealedPath {
-    path: Vec<u8>,
+pub(super) struct TargetPath {
+    pub(super) path: Vec<u8>,
     made_parents: Vec<String>,
     xattrs: Vec<Xattr>,
 }
 
-impl fmt::Debug for SealedPath {
+impl fmt::Debug for TargetPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[sealed path]")
     }
 }
 
-fn path_mac(store: &Store, path: &[u8]) -> Mac {
-    store.keys().path.of(&Context::new("thcode path").field(path))
+fn path_mac(keys: &Keys, path: &[u8]) -> Mac {
+    keys.path.of(&Context::new("thcode path").field(path))
 }
 
-fn digest_mac(store: &Store, digest: &Digest) -> Mac {
-    store.keys().digest.of(&Context::new("thcode digest").field(digest.as_bytes()))
+fn target_context(store: &[u8; 16], checkpoint: &[u8], ordinal: u64) -> Context {
+    Context::new("thcode target").field(store).field(checkpoint).number(ordinal)
+}
+
+/// Opens what is sealed of a target, and sees that it is of the path that the row is found by.
+pub(super) fn open_target<S>(
+    view: View<'_, S>,
+    checkpoint: &[u8],
+    ordinal: u64,
+    sealed: &[u8],
+    mac: &[u8],
+) -> Result<TargetPath, CheckpointError> {
+    let corrupt = CheckpointError::Corrupt;
+    let context = target_context(&view.id, checkpoint, ordinal);
+    let plain = view.keys.small.open(&context, sealed).map_err(|_| corrupt("a path was altered"))?;
+    let path: TargetPath =
+        serde_json::from_slice(&plain).map_err(|_| corrupt("a path isn't of its form"))?;
+    if path_mac(view.keys, &path.path).as_bytes().as_slice() == mac {
+        Ok(path)
+    } else {
+        Err(corrupt("a target is found by another path than its own"))
+    }
+}
+
+pub(super) fn digest_mac(keys: &Keys, digest: &Digest) -> Mac {
+    keys.digest.of(&Context::new("thcode digest").field(digest.as_bytes()))
+}
+
+/// What a checkpoint's rows say for good; what became of its operation is the journal's to say.
+pub(super) fn rows_digest(rows: &impl Rows, checkpoint: &[u8]) -> Result<Digest, StoreError> {
+    let mut digest = RowDigest::new("thcode checkpoint");
+    let head = "SELECT checkpoint_id, operation_id, session_id, turn_id, prompt_round, created_at, \
+        retention_rounds FROM checkpoint WHERE checkpoint_id = ?1";
+    for sql in [head, "SELECT * FROM target WHERE checkpoint_id = ?1 ORDER BY ordinal"] {
+        rows.each(sql, [checkpoint], |row| Ok::<_, StoreError>(digest.add(row)?))?;
+    }
+    Ok(digest.finish())
 }
 
 /// The version of a file: how many mutations of it were kept so far.
 pub fn aggregate_version(store: &Store, path: &[u8]) -> Result<u64, StoreError> {
-    Ok(last(|sql, params, read| store.first(sql, params, read), &path_mac(store, path))?
+    Ok(last(|sql, params, read| store.first(sql, params, read), &path_mac(store.keys(), path))?
         .map_or(0, |last| last.version))
 }
 
 /// The MAC of the digest that this program last left at a path, if it did; for the check whether
 /// somebody has changed it since.
 pub fn latest_post(store: &Store, path: &[u8], digest: &Digest) -> Result<Option<bool>, StoreError> {
-    let last = last(|sql, params, read| store.first(sql, params, read), &path_mac(store, path))?;
-    let mac = digest_mac(store, digest);
+    let last = last(|sql, params, read| store.first(sql, params, read), &path_mac(store.keys(), path))?;
+    let mac = digest_mac(store.keys(), digest);
     Ok(last.map(|last| last.post_digest.as_deref() == Some(mac.as_bytes().as_slice())))
 }
 
@@ -239,13 +287,13 @@ pub fn commit(
     new: &NewCheckpoint,
 ) -> Result<CheckpointRecord, CheckpointError> {
     let target = &new.target;
-    let mac = path_mac(store, &target.path);
+    let mac = path_mac(store.keys(), &target.path);
     let before = last(|sql, params, read| tx.first(sql, params, read), &mac)?;
     let version = before.as_ref().map_or(0, |last| last.version) + 1;
     let now = host.now().as_millis();
     let id = new.checkpoint_id.as_bytes().as_slice();
     tx.execute_one(
-        "INSERT INTO checkpoint VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', 'staged', 'retained', 'verified', ?7)",
+        "INSERT INTO checkpoint VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7)",
         rusqlite::params![
             id,
             new.operation_id.as_bytes().as_slice(),
@@ -268,14 +316,14 @@ pub fn commit(
         (ImageState::Present { image, .. }, _) | (_, ImageState::Present { image, .. }) => image.class(),
         (ImageState::Absent, ImageState::Absent) => ContentClass::FileContent,
     };
-    let path = SealedPath {
+    let path = TargetPath {
         path: target.path.clone(),
         made_parents: target.made_parents.clone(),
         xattrs: target.xattrs.clone(),
     };
     let path =
         serde_json::to_vec(&path).map_err(|_| CheckpointError::Corrupt("a path can't be written"))?;
-    let context = Context::new("thcode target").field(&store.facts().id).field(id).number(0);
+    let context = target_context(&store.facts().id, id, 0);
     let sealed = store.keys().small.seal(host, &context, &path)?;
     tx.execute_one(
         "INSERT INTO target VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
@@ -308,6 +356,7 @@ pub fn commit(
         aggregate_version: version,
         parent,
         post_digest,
+        rows: rows_digest(tx, id)?,
     })
 }
 
@@ -329,17 +378,13 @@ fn kept(
     let ImageState::Present { image, meta } = state else {
         return Ok(Kept { state: "absent", digest: None, meta: None, artifact: None });
     };
-    let mac = digest_mac(store, &image.digest).as_bytes().to_vec();
+    let mac = digest_mac(store.keys(), &image.digest).as_bytes().to_vec();
     // The image before is what this program itself left there: one blob serves both.
     let shared = before
         .filter(|last| last.post_digest.as_deref() == Some(mac.as_slice()))
         .and_then(|last| ArtifactId::from_bytes(last.post_artifact.as_deref()?).ok());
     let artifact = match shared {
-        Some(artifact) => {
-            let again = refer_again(host, store, tx, artifact, reference)?;
-            discard(image);
-            again
-        }
+        Some(artifact) => refer_again(host, store, tx, artifact, reference)?,
         None => refer(host, store, tx, image, reference)?,
     };
     let meta = serde_json::to_string(meta)
@@ -350,7 +395,6 @@ fn kept(
 /// Tells a checkpoint what became of its mutation.
 pub fn settle(tx: &Tx<'_>, checkpoint: CheckpointId, committed: bool) -> Result<(), StoreError> {
     let state = if committed { "committed" } else { "failed" };
-    let sql =
-        "UPDATE checkpoint SET commit_state = ?2, stage_state = 'committed' WHERE checkpoint_id = ?1";
+    let sql = "UPDATE checkpoint SET commit_state = ?2 WHERE checkpoint_id = ?1";
     tx.execute_one(sql, rusqlite::params![checkpoint.as_bytes().as_slice(), state])
 }

@@ -159,6 +159,7 @@ impl Verb {
             Self::Session(SessionVerb::History(_)) => "session history",
             Self::Store(StoreVerb::List { .. }) => "store list",
             Self::Store(StoreVerb::Stats) => "store stats",
+            Self::Store(StoreVerb::Verify) => "store verify",
             Self::Key(KeyVerb::New) => "key new",
             Self::Doctor(_) => "doctor",
             Self::ExplainExit { .. } => "explain-exit",

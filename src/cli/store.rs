@@ -10,7 +10,7 @@ use crate::{
     host::Host,
 };
 
-/// What to look at. Needs no key and changes nothing.
+/// What to look at. Changes nothing.
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreVerb {
     /// List the stores of this user: workspace, last run, open operations, bytes, key file.
@@ -23,11 +23,16 @@ pub(super) enum StoreVerb {
     /// Say what the store of this workspace holds.
     #[command(after_help = "Example:\n  thcode store stats -C path/to/repo")]
     Stats,
+    /// Check that everything kept is what was kept: every link of the journal, MAC, seal, digest and
+    /// reference. Ends with 1 if anything isn't. Without the key MACs and seals stay unchecked.
+    #[command(after_help = "Example:\n  thcode store verify -C path/to/repo")]
+    Verify,
 }
 
 pub(super) fn dispatch(host: &Host, common: &Common, verb: StoreVerb) -> Done {
     match verb {
         StoreVerb::List { root } => app::store_verbs::list(host, common, root.as_deref()),
         StoreVerb::Stats => app::store_verbs::stats(host, common),
+        StoreVerb::Verify => app::store_verify::verify(host, common),
     }
 }

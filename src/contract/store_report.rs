@@ -1,4 +1,5 @@
-//! `StoreReport`, the document of `thcode store list` and `store stats`: what is kept, and where.
+//! `StoreReport`, the document of `thcode store list`, `stats` and `verify`: what is kept, where, and
+//! whether it is what was kept.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,8 @@ pub struct StoreReport {
     pub stores: Vec<StoreEntry>,
     /// What the one store holds, for `stats`; null for `list`.
     pub stats: Option<StoreStats>,
+    /// What was verified and found, for `verify`; null for the others.
+    pub verification: Option<StoreVerification>,
     /// What went wrong; null where nothing did. That a store of `list` can't be read is told there.
     pub failure: Option<Failure>,
     /// The class of the end.
@@ -96,6 +99,62 @@ pub struct StoreStats {
     pub wal_bytes: u64,
     /// Whether it lies on a file system that may not outlive this machine's next restart.
     pub volatile: bool,
+}
+
+/// A look at everything that a store holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreVerification {
+    /// Whether the key was there to check MACs and seals with.
+    pub authenticity: Authenticity,
+    /// Events of the journal, each with its link to the one before.
+    pub events: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Messages of all sessions; opened with the key.
+    pub messages: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Sealed images of files, each as often as it is referred to; opened with the key.
+    pub images: u64,
+    /// Sealed files that nothing refers to: what a crash or a full disk left. No finding.
+    pub orphaned_files: u64,
+    /// Operations without a proven end. No finding.
+    pub open_operations: u64,
+    /// What is not what was written, the first bad place first; empty for a whole store.
+    pub findings: Vec<StoreFinding>,
+}
+
+/// Whether what was checked is known to be this store's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Authenticity {
+    /// MACs and seals fit the key.
+    Verified,
+    /// The key isn't there: only hashes, references and structure were checked.
+    UnverifiedNoKey,
+}
+
+impl Authenticity {
+    /// The word of the value.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::UnverifiedNoKey => "unverified-no-key",
+        }
+    }
+}
+
+/// Something that isn't what was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreFinding {
+    /// Where: `journal`, `database` (its pages and indexes) or a table.
+    pub place: String,
+    /// Which row: its number in the journal, else its id; null where none can be named.
+    pub row: Option<String>,
+    /// What is wrong.
+    pub problem: String,
 }
 
 /// One table.

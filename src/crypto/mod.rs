@@ -12,7 +12,7 @@ mod seal;
 pub use context::Context;
 pub use key::{KeyError, KeySource, MasterKey, encode_new_key};
 pub use mac::{MAC_BYTES, Mac, MacKey};
-pub use ring::{Keys, StoreSecret, unwrap_secret, wrap_secret};
+pub use ring::{Keys, Ring, StoreSecret, unwrap_secret, wrap_secret};
 pub use seal::{CHUNK_BYTES, ContentKey, OVERHEAD_BYTES, Opener, SealKey, Sealer};
 
 /// Why something can't be sealed or opened.

@@ -51,35 +51,51 @@ impl StoreSecret {
     }
 }
 
+/// What a wrapped secret is bound to.
+#[derive(Debug, Clone, Copy)]
+pub struct Ring {
+    /// The store.
+    pub store: [u8; 16],
+    /// The version of the master key.
+    pub version: u32,
+    /// When the wrap and when the store were made. Milliseconds since the epoch.
+    pub times: [i64; 2],
+}
+
+impl Ring {
+    fn context(&self) -> Context {
+        let [ring, store] = self.times.map(i64::cast_unsigned);
+        Context::new("thcode ring")
+            .field(&self.store)
+            .number(self.version.into())
+            .number(ring)
+            .number(store)
+    }
+}
+
 /// Wraps a store's secret for one version of its ring.
 pub fn wrap_secret(
     host: &Host,
     master: &MasterKey,
-    store: &[u8; 16],
-    version: u32,
+    ring: &Ring,
     secret: &StoreSecret,
 ) -> Result<Vec<u8>, CryptoError> {
-    wrapping_key(master).seal(host, &ring_context(store, version), secret.0.as_slice())
+    wrapping_key(master).seal(host, &ring.context(), secret.0.as_slice())
 }
 
 /// Unwraps it; [`CryptoError::NotAuthentic`] if the master key is another one.
 pub fn unwrap_secret(
     master: &MasterKey,
-    store: &[u8; 16],
-    version: u32,
+    ring: &Ring,
     wrapped: &[u8],
 ) -> Result<StoreSecret, CryptoError> {
-    let plain = wrapping_key(master).open(&ring_context(store, version), wrapped)?;
+    let plain = wrapping_key(master).open(&ring.context(), wrapped)?;
     let bytes = <[u8; 32]>::try_from(plain.as_slice()).map_err(|_| CryptoError::NotAuthentic)?;
     Ok(StoreSecret(Zeroizing::new(bytes)))
 }
 
 fn wrapping_key(master: &MasterKey) -> SealKey {
     SealKey::new(derive(master.bytes(), "thcode ring v1"))
-}
-
-fn ring_context(store: &[u8; 16], version: u32) -> Context {
-    Context::new("thcode ring").field(store).number(version.into())
 }
 
 fn derive(secret: &[u8; 32], purpose: &str) -> Zeroizing<[u8; 32]> {
@@ -103,12 +119,19 @@ mod tests {
     fn a_secret_is_bound_to_its_master_key_store_and_version() {
         let (host, one, store) = (Host::real(), master(), [1u8; 16]);
         let secret = StoreSecret::fresh(&host).unwrap();
-        let wrapped = wrap_secret(&host, &one, &store, 1, &secret).unwrap();
-        let back = unwrap_secret(&one, &store, 1, &wrapped).unwrap();
+        let ring = Ring { store, version: 1, times: [5, 6] };
+        let wrapped = wrap_secret(&host, &one, &ring, &secret).unwrap();
+        let back = unwrap_secret(&one, &ring, &wrapped).unwrap();
         assert_eq!(*back.0, *secret.0);
-        assert!(unwrap_secret(&master(), &store, 1, &wrapped).is_err());
-        assert!(unwrap_secret(&one, &[2; 16], 1, &wrapped).is_err());
-        assert!(unwrap_secret(&one, &store, 2, &wrapped).is_err());
+        assert!(unwrap_secret(&master(), &ring, &wrapped).is_err());
+        for other in [
+            Ring { store: [2; 16], ..ring },
+            Ring { version: 2, ..ring },
+            Ring { times: [5, 7], ..ring },
+            Ring { times: [4, 6], ..ring },
+        ] {
+            assert!(unwrap_secret(&one, &other, &wrapped).is_err(), "{other:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::JournalError;
 use crate::{
     crypto::MacKey,
-    store::{Head, StoreError},
+    store::{Head, Rows, StoreError},
 };
 
 /// The first row that isn't what it should be.
@@ -20,7 +20,7 @@ pub struct Fault {
 }
 
 /// The columns of a row that its hash covers.
-pub struct Row<'a> {
+pub(super) struct Row<'a> {
     pub(super) seq: u64,
     pub(super) event_id: &'a [u8],
     pub(super) session_id: &'a [u8],
@@ -61,11 +61,21 @@ impl Row<'_> {
 }
 
 /// Walks the rows after `from` and checks hash, order and, with the key, MACs; the head that it
-/// comes to. `each` hands rows in order.
-pub fn verify<S: Rows>(store: &S, from: Head, key: Option<&MacKey>) -> Result<Head, JournalError> {
+/// comes to.
+pub fn verify(store: &impl Rows, from: Head, key: Option<&MacKey>) -> Result<Head, JournalError> {
+    walk(store, from, key, &mut |_| Ok(()))
+}
+
+/// As [`verify`], and hands on each row that is what was written.
+pub(super) fn walk(
+    store: &impl Rows,
+    from: Head,
+    key: Option<&MacKey>,
+    each: &mut dyn FnMut(&Row<'_>) -> Result<(), JournalError>,
+) -> Result<Head, JournalError> {
     let mut head = from;
     let mut mac_owed = false;
-    store.rows_after(from.seq, &mut |row, hash, mac| {
+    rows_after(store, from.seq, &mut |row, hash, mac| {
         let fault = |problem| JournalError::Broken(Fault { seq: row.seq, problem });
         if row.seq != head.seq + 1 {
             return Err(fault("rows are missing before it"));
@@ -84,7 +94,7 @@ pub fn verify<S: Rows>(store: &S, from: Head, key: Option<&MacKey>) -> Result<He
             (Some(_), _) => mac_owed = false,
             (None, _) => mac_owed = true,
         }
-        Ok(())
+        each(row)
     })?;
     if mac_owed {
         return Err(JournalError::Broken(Fault {
@@ -98,12 +108,18 @@ pub fn verify<S: Rows>(store: &S, from: Head, key: Option<&MacKey>) -> Result<He
 /// What takes a row, its hash and its MAC.
 type Visit<'v> = dyn FnMut(&Row<'_>, &[u8], Option<&[u8]>) -> Result<(), JournalError> + 'v;
 
-/// Something that holds a journal.
-pub trait Rows {
-    /// Hands the rows after a number, in order.
-    fn rows_after(&self, seq: u64, visit: &mut Visit<'_>) -> Result<(), JournalError>;
-    /// The hash of one row.
-    fn hash_at(&self, seq: u64) -> Result<Option<Vec<u8>>, StoreError>;
+/// Hands the rows after a number, in order.
+fn rows_after(store: &impl Rows, seq: u64, visit: &mut Visit<'_>) -> Result<(), JournalError> {
+    store.each(AFTER, [number(seq)], |row| visit_row(row, visit))
+}
+
+/// The hash of one row.
+pub fn hash_at(store: &impl Rows, seq: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    store.first(HASH_AT, [number(seq)], |row| row.get(0))
+}
+
+fn number(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
 const AFTER: &str = "SELECT seq, event_id, session_id, turn_id, operation_id, parent_operation_id, kind, \
@@ -136,22 +152,3 @@ fn visit_row(row: &rusqlite::Row<'_>, visit: &mut Visit<'_>) -> Result<(), Journ
     let (hashed, hash, mac) = read().map_err(StoreError::from)?;
     visit(&hashed, hash, mac)
 }
-
-macro_rules! rows_of {
-    ($store:ty) => {
-        impl Rows for $store {
-            fn rows_after(&self, seq: u64, visit: &mut Visit<'_>) -> Result<(), JournalError> {
-                let seq = i64::try_from(seq).unwrap_or(i64::MAX);
-                self.each(AFTER, [seq], |row| visit_row(row, visit))
-            }
-
-            fn hash_at(&self, seq: u64) -> Result<Option<Vec<u8>>, StoreError> {
-                let seq = i64::try_from(seq).unwrap_or(i64::MAX);
-                self.first(HASH_AT, [seq], |row| row.get(0))
-            }
-        }
-    };
-}
-
-rows_of!(crate::store::Store);
-rows_of!(crate::store::ReadStore);

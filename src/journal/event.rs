@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AuthorizationId, CheckpointId, Digest, OperationId, SessionId, TurnId};
+use crate::id::{AuthorizationId, CheckpointId, Digest, OperationId, SessionId, Timestamp, TurnId};
 
 /// An event, before it has a place in the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,11 +59,17 @@ pub enum Payload {
         stop_reason: String,
         /// The code that the process exits with.
         exit_code: u8,
+        /// When, as the turn's row has it.
+        ended_at: Timestamp,
+        /// How many messages the session has now.
+        messages: u32,
     },
     /// A prompt was taken on; its text is sealed in the session.
     PromptSubmitted {
         /// Its ordinal in the session.
         prompt_round: u32,
+        /// The digest of what the turn's row and its session's say for good.
+        row: Digest,
     },
     /// The model proposed a call.
     OperationProposed {
@@ -91,11 +97,17 @@ pub enum Payload {
         checkpoint_id: CheckpointId,
         /// How many files it covers.
         targets: u32,
+        /// The digest of what its rows say for good.
+        rows: Digest,
+        /// The permission that came of the policy's decision.
+        authorization_id: AuthorizationId,
     },
     /// The policy accepted that an operation has no images.
     UnprotectedOperationRecorded {
         /// The bytes that aren't kept.
         bytes: u64,
+        /// The permission that came of the policy's decision.
+        authorization_id: AuthorizationId,
     },
     /// The permission was used up.
     AuthorizationConsumed {

@@ -4,7 +4,7 @@
 use crate::{
     crypto::Context,
     id::{Digest, OperationId},
-    store::{StoreError, Tx},
+    store::{Rows, StoreError, Tx},
 };
 
 /// A row of `inflight`.
@@ -63,6 +63,51 @@ impl Inflight {
             .field(&self.root_fsid)
             .number(self.root_ino);
         context.digest()
+    }
+
+    /// Every row, by operation.
+    pub fn all(store: &impl Rows) -> Result<Vec<Self>, StoreError> {
+        let mut found = Vec::new();
+        let sql = "SELECT operation_id, path, temp, parents, salt, pre, post, pre_bytes, post_bytes, \
+            pre_mode, post_mode, boot_id, root_fsid, root_ino FROM inflight ORDER BY operation_id";
+        store.each(sql, [], |row| {
+            let strange = |_| StoreError::Corrupt("a row of inflight makes no sense".to_owned());
+            let blob = |at| Ok::<Vec<u8>, StoreError>(row.get(at)?);
+            let number = |at: usize| -> Result<u64, StoreError> {
+                u64::try_from(row.get::<_, i64>(at)?).map_err(strange)
+            };
+            let image = |digest: usize, bytes: usize, mode: usize| {
+                let Some(digest) = row.get::<_, Option<Vec<u8>>>(digest)? else {
+                    return Ok::<_, StoreError>(None);
+                };
+                let digest = <[u8; 32]>::try_from(digest).map_err(|_| {
+                    StoreError::Corrupt("a digest of inflight has another length".to_owned())
+                })?;
+                let mode = row.get(mode)?;
+                Ok(Some(InflightImage {
+                    digest: Digest::from_bytes(digest),
+                    bytes: number(bytes)?,
+                    mode,
+                }))
+            };
+            let salt = <[u8; 32]>::try_from(blob(4)?)
+                .map_err(|_| StoreError::Corrupt("a salt of inflight has another length".to_owned()))?;
+            found.push(Self {
+                operation_id: OperationId::from_bytes(&blob(0)?)
+                    .map_err(|_| StoreError::Corrupt("an operation has no valid id".to_owned()))?,
+                path: blob(1)?,
+                temp: blob(2)?,
+                parents: blob(3)?,
+                salt,
+                pre: image(5, 7, 9)?,
+                post: image(6, 8, 10)?,
+                boot_id: row.get(11)?,
+                root_fsid: blob(12)?,
+                root_ino: number(13)?,
+            });
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(found)
     }
 
     pub(super) fn insert(&self, tx: &Tx<'_>) -> Result<(), StoreError> {

@@ -7,12 +7,14 @@
 mod chain;
 mod event;
 mod inflight;
+mod ledger;
 mod log;
 mod status;
 
-pub use chain::{Fault, Rows, verify};
+pub use chain::{Fault, hash_at, verify};
 pub use event::{Event, Payload, Provenance};
 pub use inflight::{Inflight, InflightImage};
+pub use ledger::{Ledger, TurnEntry, TurnEntryEnd, ledger};
 pub use log::{DispatchCommitted, Interrupted, Log, Stage, interrupted};
 pub use status::{ENDING_KINDS, IllegalEvent, Status};
 

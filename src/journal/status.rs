@@ -110,15 +110,21 @@ pub const ENDING_KINDS: &str = "'OperationSucceeded', 'OperationFailed', 'Operat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{AuthorizationId, CheckpointId, Digest};
+    use crate::id::{AuthorizationId, CheckpointId, Digest, Timestamp};
 
     fn kinds() -> Vec<Payload> {
         let uuid = uuid::Uuid::from_u128(1);
+        let authorization_id = AuthorizationId::from_uuid(uuid);
         let cause = || "c".to_owned();
         vec![
             Payload::RunStarted { tool_version: cause(), pid: 1, policy: Digest::of(b"") },
-            Payload::RunEnded { stop_reason: cause(), exit_code: 0 },
-            Payload::PromptSubmitted { prompt_round: 1 },
+            Payload::RunEnded {
+                stop_reason: cause(),
+                exit_code: 0,
+                ended_at: Timestamp::from_millis(0),
+                messages: 0,
+            },
+            Payload::PromptSubmitted { prompt_round: 1, row: Digest::of(b"") },
             Payload::OperationProposed { tool: cause(), action_class: cause() },
             Payload::PolicyDecisionRecorded {
                 outcome: cause(),
@@ -127,9 +133,14 @@ mod tests {
                 line: None,
                 policy: Digest::of(b""),
             },
-            Payload::CheckpointCommitted { checkpoint_id: CheckpointId::from_uuid(uuid), targets: 1 },
-            Payload::UnprotectedOperationRecorded { bytes: 1 },
-            Payload::AuthorizationConsumed { authorization_id: AuthorizationId::from_uuid(uuid) },
+            Payload::CheckpointCommitted {
+                checkpoint_id: CheckpointId::from_uuid(uuid),
+                targets: 1,
+                rows: Digest::of(b""),
+                authorization_id,
+            },
+            Payload::UnprotectedOperationRecorded { bytes: 1, authorization_id },
+            Payload::AuthorizationConsumed { authorization_id },
             Payload::EffectDispatchCommitted { inflight: Digest::of(b"") },
             Payload::OperationSucceeded {},
             Payload::OperationFailed { cause: cause() },

@@ -38,12 +38,16 @@ pub fn mutate(
         Ok(looked) => looked,
         Err(refusal) => return refuse(vault, about, refusal),
     };
-    let sealed = match looked.seal(vault, limits)? {
-        Ok(sealed) => sealed,
-        Err(refusal) => return refuse(vault, about, refusal),
+    let sealed = match looked.seal(vault, limits) {
+        Ok(Ok(sealed)) => sealed,
+        Ok(Err(refusal)) => return refuse(vault, about, refusal),
+        Err(error) => return Err(give_up(vault, about, error)),
     };
     vault.host.crash_point(CrashPoint::Sealed);
-    let prepared = sealed.checkpoint(vault, about, limits)?;
+    let prepared = match sealed.checkpoint(vault, about, limits) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(give_up(vault, about, error)),
+    };
     vault.host.crash_point(CrashPoint::Checkpointed);
     prepared.dispatch(vault, about)?.carry_out(vault, about)
 }
@@ -57,6 +61,23 @@ fn event(about: About, payload: Payload) -> Event {
         provenance: Provenance::Deterministic,
         payload,
     }
+}
+
+/// What stood before can't be kept: nothing is changed, and the run can't go on. The operation gets
+/// its end if the store still takes one (a disk that has no room for an image may have it for a row);
+/// otherwise it is told as interrupted, which is what it is.
+fn give_up(vault: &mut Vault<'_>, about: About, error: MutationError) -> MutationError {
+    let cause = "checkpoint-unavailable".to_owned();
+    let blocked = event(about, Payload::OperationBlocked { cause });
+    let (host, store) = (vault.host, &*vault.store);
+    let noted = vault.log.write(host, store, Durability::Normal, |_, stage| {
+        stage.push(blocked);
+        Ok::<_, MutationError>(())
+    });
+    if let Err(second) = noted {
+        tracing::warn!("the operation has no end in the journal: {second}");
+    }
+    error
 }
 
 fn refuse(vault: &mut Vault<'_>, about: About, refusal: Refusal) -> Result<Ended, MutationError> {
@@ -313,10 +334,10 @@ impl Sealed {
         vault.log.write(host, store, Durability::Normal, |tx, stage| {
             let payload = match &new {
                 Some(new) => {
-                    checkpoint::commit(host, store, tx, new)?;
-                    Payload::CheckpointCommitted { checkpoint_id, targets: 1 }
+                    let rows = checkpoint::commit(host, store, tx, new)?.rows;
+                    Payload::CheckpointCommitted { checkpoint_id, targets: 1, rows, authorization_id }
                 }
-                None => Payload::UnprotectedOperationRecorded { bytes: proposed },
+                None => Payload::UnprotectedOperationRecorded { bytes: proposed, authorization_id },
             };
             stage.push(event(about, payload));
             tx.execute_one(
@@ -325,6 +346,9 @@ impl Sealed {
             )
             .map_err(MutationError::from)
         })?;
+        if let Some(new) = new {
+            new.committed();
+        }
         let coverage =
             if protected { Coverage::Checkpoint(checkpoint_id) } else { Coverage::Unprotected };
         Ok(Prepared { looked, inflight, digests, new_mode, authorization_id, coverage })

@@ -1,8 +1,8 @@
 //! Which session a name means. Whatever the text is, it is compared with parsed ids and opened
 //! labels alone; it never becomes part of a query or of a path.
 
-use super::{Rows, SessionError, list};
-use crate::{crypto::Keys, id::SessionId};
+use super::{SessionError, list};
+use crate::{crypto::Keys, id::SessionId, store::Rows};
 
 /// Characters of an unknown name that its error tells.
 const MOST_TOLD: usize = 60;

@@ -3,12 +3,12 @@
 use rusqlite::Row;
 use serde::{Deserialize, Serialize};
 
-use super::{Rows, SessionError, bytes, column};
+use super::{SessionError, bytes, column, store_id};
 use crate::{
     crypto::{Context, Keys},
     host::Host,
     id::{MessageId, SessionId, TurnId},
-    store::{Store, Tx},
+    store::{Rows, Store, Tx},
 };
 
 /// The version of a sealed message's form.
@@ -88,7 +88,7 @@ pub fn history(
     let expected: u32 = store
         .first(count, [bytes(&session)], |row| row.get(0))?
         .ok_or_else(|| SessionError::Unknown { text: session.to_string(), labels: true })?;
-    let store_id = store.store_id()?;
+    let store_id = store_id(store)?;
     let mut found = Vec::new();
     let rows = "SELECT ordinal, message_id, turn_id, sealed FROM message \
         WHERE session_id = ?1 ORDER BY ordinal";

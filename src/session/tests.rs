@@ -9,7 +9,7 @@ use super::{
 use crate::{
     crypto::KeySource,
     id::MessageId,
-    store::{Durability, Lease, StatePlace},
+    store::{Durability, Lease, ReadStore, StatePlace},
 };
 
 struct Bench {
@@ -59,7 +59,7 @@ impl Bench {
     ) -> Result<u32, SessionError> {
         let turn = TurnId::from_uuid(self.host.uuid());
         store.tx(Durability::Normal, |tx| {
-            let round = begin(&self.host, store, tx, start, turn, label)?;
+            let (round, _) = begin(&self.host, store, tx, start, turn, label)?;
             let session = start.session();
             append(&self.host, store, tx, session, turn, count(tx, session)?, messages)?;
             end(tx, turn, "final-answer", 0, self.host.now())?;

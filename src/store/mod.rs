@@ -10,6 +10,7 @@ mod lease;
 mod open;
 mod place;
 mod reader;
+mod rows;
 mod schema;
 mod tx;
 
@@ -19,11 +20,23 @@ pub use lease::{Holder, Lease, LeaseError, live_holder};
 pub use open::{Store, StoreFacts};
 pub use place::{StatePlace, state_base, state_place};
 pub use reader::ReadStore;
+pub use rows::{RowDigest, Rows, View};
 pub use tx::{Durability, Tx};
 
 use std::path::PathBuf;
 
 use crate::crypto::{CryptoError, KeyError};
+
+/// A row that isn't what the journal says, or can't be what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowFault {
+    /// Its table.
+    pub table: &'static str,
+    /// Which row, by its id; empty where it has none that can be told.
+    pub row: String,
+    /// What is wrong.
+    pub problem: String,
+}
 
 /// Why the store can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +103,27 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether what is there isn't what was written: looking again won't help, and nothing else
+    /// about the system does.
+    pub fn is_damage(&self) -> bool {
+        use rusqlite::{Error, ErrorCode};
+        match self {
+            Self::Corrupt(_) | Self::Behind(_) => true,
+            Self::Sqlite(Error::SqliteFailure(error, _)) => {
+                matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            }
+            // A value of another type or range than was ever written.
+            Self::Sqlite(
+                Error::FromSqlConversionFailure(..)
+                | Error::IntegralValueOutOfRange(..)
+                | Error::Utf8Error(..)
+                | Error::InvalidColumnType(..)
+                | Error::InvalidQuery,
+            ) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the disk is full, a quota reached or the file system read-only.
     pub fn is_no_space(&self) -> bool {
         match self {

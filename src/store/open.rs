@@ -12,15 +12,16 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Params, Row};
+use rusqlite::{Connection, OpenFlags};
 
 use super::{
-    Anchor, Durability, Head, Lease, StatePlace, StoreError, Tx, anchor, place,
+    Anchor, Durability, Head, Lease, StatePlace, StoreError, Tx, View, anchor, place,
     reader::{self, FileSystem},
+    rows::connected::Connected,
     schema, tx,
 };
 use crate::{
-    crypto::{CryptoError, KeyError, KeySource, Keys, MasterKey, StoreSecret, wrap_secret},
+    crypto::{CryptoError, KeyError, KeySource, Keys, MasterKey, Ring, StoreSecret, wrap_secret},
     host::Host,
 };
 
@@ -54,6 +55,12 @@ pub struct Store {
     dir: PathBuf,
     always_full: bool,
     _lease: Lease,
+}
+
+impl Connected for Store {
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
 }
 
 /// Makes the state directory and those above it, durably, private to its owner.
@@ -114,6 +121,7 @@ impl Store {
             let connection = existing.ok_or_else(|| StoreError::Missing(place.dir.clone()))?;
             reader::check_version(&connection, &path)?;
             schema::migrate(&connection)?;
+            schema::check(&connection)?;
             (connection, Anchor::open(&place.dir)?)
         } else if anchored.is_some_and(|(head, _)| head.seq > 0) {
             let lost = "the head anchor tells of a journal, and the database has none".to_owned();
@@ -142,6 +150,11 @@ impl Store {
     /// The store's keys.
     pub fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// Its rows together with its keys.
+    pub fn view(&self) -> View<'_, Self> {
+        View { rows: self, id: self.facts.id, keys: &self.keys, dir: &self.dir }
     }
 
     /// What is known of it.
@@ -173,26 +186,6 @@ impl Store {
         work: impl FnOnce(&Tx<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         tx::run(&self.connection, durability, self.always_full, work)
-    }
-
-    /// The first row of a query, if there is one.
-    pub fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, StoreError> {
-        tx::first(&self.connection, sql, params, read)
-    }
-
-    /// Reads rows one by one, as far as the visitor wants them.
-    pub fn each<E: From<StoreError>>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        visit: impl FnMut(&Row<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        reader::each(&self.connection, sql, params, visit)
     }
 
     /// Checkpoints the WAL if it has grown large; called between operations, never inside one.
@@ -319,8 +312,9 @@ fn create(
     make_private(path)?;
     let connection = connect(path, wal)?;
     schema::migrate(&connection)?;
-    let wrapped = wrap_secret(host, &master, &id, 1, &secret)?;
     let now = host.now().as_millis();
+    let ring = Ring { store: id, version: 1, times: [now, now] };
+    let wrapped = wrap_secret(host, &master, &ring, &secret)?;
     tx::run(&connection, Durability::Full, !wal, |tx| {
         tx.execute_one("INSERT INTO meta VALUES (1, ?1, ?2, ?3)", (id.as_slice(), root, now))?;
         tx.execute_one("INSERT INTO key_ring VALUES (1, ?1, ?2)", (wrapped.as_slice(), now))

@@ -6,11 +6,13 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Params, Row};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::statfs;
 
-use super::{Head, StoreError, StoreFacts, anchor, open::DATABASE, schema, tx};
-use crate::crypto::{KeySource, Keys, MasterKey, unwrap_secret};
+use super::{
+    Head, StoreError, StoreFacts, View, anchor, open::DATABASE, rows::connected::Connected, schema, tx,
+};
+use crate::crypto::{KeySource, Keys, MasterKey, Ring, unwrap_secret};
 
 /// A store, open for reading.
 #[derive(Debug)]
@@ -81,6 +83,13 @@ impl ReadStore {
         }
     }
 
+    /// From here on every read sees the rows as they are now, whatever a runner adds.
+    pub fn hold_still(&self) -> Result<(), StoreError> {
+        self.connection.execute_batch("BEGIN")?;
+        // The snapshot is taken by the first read.
+        self.made_for().map(drop)
+    }
+
     /// The state directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -101,29 +110,21 @@ impl ReadStore {
         unlock(&self.connection, key, false).map(|(_, keys)| keys)
     }
 
+    /// Its rows together with its keys.
+    pub fn view<'a>(&'a self, keys: &'a Keys) -> Result<View<'a, Self>, StoreError> {
+        let (_, id) = self.made_for()?;
+        Ok(View { rows: self, id, keys, dir: &self.dir })
+    }
+
     /// What the anchor told when the store was opened; not known to be authentic.
     pub fn anchored(&self) -> Option<Head> {
         self.anchored
     }
+}
 
-    /// The first row of a query, if there is one.
-    pub fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, StoreError> {
-        tx::first(&self.connection, sql, params, read)
-    }
-
-    /// Reads rows one by one, as far as the visitor wants them.
-    pub fn each<E: From<StoreError>>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        visit: impl FnMut(&Row<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        each(&self.connection, sql, params, visit)
+impl Connected for ReadStore {
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 }
 
@@ -149,6 +150,9 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "trusted_schema", 0)?;
     connection.pragma_update(None, "cell_size_check", 1)?;
     check_application(&connection, path)?;
+    if version(&connection)? == schema::newest() {
+        schema::check(&connection)?;
+    }
     Ok(connection)
 }
 
@@ -175,9 +179,12 @@ fn check_application(connection: &Connection, path: &Path) -> Result<(), StoreEr
 /// A store of a newer version can be read, not written.
 pub(super) fn check_version(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     check_application(connection, path)?;
-    let (found, known): (i64, i64) =
-        (connection.query_row("PRAGMA user_version", [], |row| row.get(0))?, schema::newest());
+    let (found, known) = (version(connection)?, schema::newest());
     if found > known { Err(StoreError::Newer { found, known }) } else { Ok(()) }
+}
+
+fn version(connection: &Connection) -> Result<i64, StoreError> {
+    Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
 }
 
 fn made_for(connection: &Connection) -> Result<(String, [u8; 16]), StoreError> {
@@ -196,27 +203,16 @@ pub(super) fn unlock(
     volatile: bool,
 ) -> Result<(StoreFacts, Keys), StoreError> {
     let (workspace, id) = made_for(connection)?;
-    let newest = "SELECT version, wrapped FROM key_ring ORDER BY version DESC LIMIT 1";
-    let row =
-        tx::first(connection, newest, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
-    let (key_version, wrapped) =
+    let newest = "SELECT version, wrapped, key_ring.created_at, meta.created_at FROM key_ring, meta \
+        ORDER BY version DESC LIMIT 1";
+    let row = tx::first(connection, newest, [], |row| {
+        let times = [row.get::<_, i64>(2)?, row.get::<_, i64>(3)?];
+        Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?, times))
+    })?;
+    let (key_version, wrapped, times) =
         row.ok_or_else(|| StoreError::Corrupt("its key ring is empty".to_owned()))?;
     let master = MasterKey::read(key)?;
-    let secret =
-        unwrap_secret(&master, &id, key_version, &wrapped).map_err(|_| StoreError::KeyMismatch)?;
+    let ring = Ring { store: id, version: key_version, times };
+    let secret = unwrap_secret(&master, &ring, &wrapped).map_err(|_| StoreError::KeyMismatch)?;
     Ok((StoreFacts { id, workspace, key_version, volatile }, secret.keys()))
-}
-
-pub(super) fn each<E: From<StoreError>>(
-    connection: &Connection,
-    sql: &str,
-    params: impl Params,
-    mut visit: impl FnMut(&Row<'_>) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut statement = connection.prepare_cached(sql).map_err(StoreError::from)?;
-    let mut rows = statement.query(params).map_err(StoreError::from)?;
-    while let Some(row) = rows.next().map_err(StoreError::from)? {
-        visit(row)?;
-    }
-    Ok(())
 }

@@ -2,8 +2,10 @@
 //! appended.
 
 use rusqlite::Connection;
+use sha2::{Digest as _, Sha256};
 
 use super::StoreError;
+use crate::id::Digest;
 
 /// "thcd": whose file it is.
 pub(super) const APPLICATION_ID: i64 = 0x7468_6364;
@@ -36,6 +38,33 @@ fn apply(connection: &Connection) -> Result<(), StoreError> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", newest())?;
     Ok(())
+}
+
+/// SHA-256 of the tables, indexes and triggers of the newest version, as [`digest`] makes it.
+const DIGEST: &str = "sha256:fc82ab5f7679903c73418e9b67932d70c5ef40d25b908d464763276a110305a9";
+
+/// Whether the tables are those that this version makes: a trigger that is gone, or a constraint,
+/// would be missed by nobody else.
+pub(super) fn check(connection: &Connection) -> Result<(), StoreError> {
+    if digest(connection)? == DIGEST {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt("its tables are not those that this version makes".to_owned()))
+    }
+}
+
+fn digest(connection: &Connection) -> Result<String, StoreError> {
+    let list = "SELECT type, name, tbl_name, ifnull(sql, '') FROM sqlite_schema ORDER BY type, name";
+    let mut statement = connection.prepare(list)?;
+    let mut rows = statement.query([])?;
+    let mut hash = Sha256::new();
+    while let Some(row) = rows.next()? {
+        for at in 0..4 {
+            hash.update(row.get_ref(at)?.as_str().map_err(rusqlite::Error::from)?);
+            hash.update([0]);
+        }
+    }
+    Ok(Digest::from_bytes(hash.finalize().into()).to_string())
 }
 
 /// Ids are 16 bytes, digests and MACs 32. What is sealed is named so; everything else is structure.
@@ -94,8 +123,7 @@ CREATE TABLE inflight (
 
 CREATE TABLE authorization (
   authorization_id BLOB PRIMARY KEY,
-  operation_id     BLOB NOT NULL UNIQUE,
-  consumed         INTEGER NOT NULL DEFAULT 0 CHECK (consumed IN (0, 1))
+  operation_id     BLOB NOT NULL UNIQUE
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE session (
@@ -136,9 +164,6 @@ CREATE TABLE checkpoint (
   prompt_round      INTEGER NOT NULL,
   created_at        INTEGER NOT NULL,
   commit_state      TEXT NOT NULL,
-  stage_state       TEXT NOT NULL,
-  retention_state   TEXT NOT NULL,
-  integrity_state   TEXT NOT NULL,
   retention_rounds  INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX checkpoint_operation ON checkpoint (operation_id);
@@ -196,3 +221,19 @@ CREATE TABLE artifact (
 CREATE INDEX artifact_blob ON artifact (blob_id);
 CREATE INDEX artifact_checkpoint ON artifact (checkpoint_id);
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The constant is of these very migrations: after a new one it is what this test prints.
+    #[test]
+    fn the_digest_is_of_the_tables_that_the_migrations_make() {
+        let connection = Connection::open_in_memory().unwrap();
+        migrate(&connection).unwrap();
+        assert_eq!(digest(&connection).unwrap(), DIGEST);
+        check(&connection).unwrap();
+        connection.execute_batch("DROP TRIGGER journal_no_update").unwrap();
+        assert!(matches!(check(&connection), Err(StoreError::Corrupt(_))));
+    }
+}

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Params, Row};
 
-use super::StoreError;
+use super::{StoreError, rows::connected::Connected};
 
 /// What a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,15 +41,11 @@ impl Tx<'_> {
             found => Err(StoreError::Corrupt(format!("a change touched {found} rows, not one"))),
         }
     }
+}
 
-    /// The first row, if there is one.
-    pub fn first<T>(
-        &self,
-        sql: &str,
-        params: impl Params,
-        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Option<T>, StoreError> {
-        first(self.connection, sql, params, read)
+impl Connected for Tx<'_> {
+    fn connection(&self) -> &Connection {
+        self.connection
     }
 }
 

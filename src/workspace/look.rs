@@ -31,6 +31,9 @@ pub struct Look {
     pub bytes: u64,
     /// Device and inode of what stands there.
     pub identity: Option<(u64, u64)>,
+    /// Whether the path itself names a symbolic link, dangling or not. Links in the directories above
+    /// don't count.
+    pub is_link: bool,
 }
 
 /// Where a path leads.
@@ -67,7 +70,7 @@ pub(super) fn kind_of(stat: &Stat) -> Kind {
 
 impl Look {
     pub(super) fn without_stat(spot: Spot, kind: Kind) -> Self {
-        Self { spot, kind, links: 0, bytes: 0, identity: None }
+        Self { spot, kind, links: 0, bytes: 0, identity: None, is_link: false }
     }
 
     pub(super) fn of(spot: Spot, stat: &Stat) -> Self {
@@ -79,6 +82,7 @@ impl Look {
             links: if regular { u64::from(stat.st_nlink as u32) } else { 0 },
             bytes: if regular { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 },
             identity: Some((stat.st_dev, stat.st_ino)),
+            is_link: false,
         }
     }
 }
@@ -94,17 +98,17 @@ struct Follow<'r> {
     held: Vec<Held>,
     todo: VecDeque<String>,
     links: u32,
+    is_link: bool,
 }
 
 impl Root {
     /// Follows a path as the kernel would, links and all, without leaving the root. An absolute
     /// path is taken from the root's own path if it lies below it.
     pub fn look(&self, path: &str) -> Look {
-        let mut follow = Follow { root: self, held: Vec::new(), todo: VecDeque::new(), links: 0 };
-        match follow.begin(path) {
-            Some(outside) => outside,
-            None => follow.run(),
-        }
+        let mut follow =
+            Follow { root: self, held: Vec::new(), todo: VecDeque::new(), links: 0, is_link: false };
+        let look = follow.begin(path).unwrap_or_else(|| follow.run());
+        Look { is_link: follow.is_link, ..look }
     }
 }
 
@@ -126,7 +130,7 @@ impl Follow<'_> {
         None
     }
 
-    fn run(mut self) -> Look {
+    fn run(&mut self) -> Look {
         while let Some(name) = self.todo.pop_front() {
             if matches!(name.as_str(), "" | ".") {
                 continue;
@@ -163,6 +167,7 @@ impl Follow<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 self.links += 1;
+                self.is_link |= self.todo.iter().all(|rest| matches!(rest.as_str(), "" | "."));
                 let target =
                     readlinkat(&fd, "", Vec::new()).ok().and_then(|text| text.into_string().ok());
                 match target {
@@ -289,6 +294,10 @@ mod tests {
         symlink("loop", ws.join("loop")).unwrap();
         symlink("b/none", ws.join("a/dangling")).unwrap();
         assert_eq!(inside(&root.look("a/link")), "a/file");
+        assert!(root.look("a/link").is_link && root.look("a/dangling").is_link);
+        assert!(root.look("a/link/.").is_link && root.look("loop").is_link);
+        assert!(!root.look("abs/file").is_link, "a link above is none itself");
+        assert!(!root.look("a/file").is_link);
         assert_eq!(inside(&root.look("abs/b/../link")), "a/file");
         assert_eq!(root.look("loop").kind, Kind::Unknown);
         let dangling = root.look("a/dangling");

@@ -59,8 +59,8 @@ fn cause_of(reason: &str) -> &str {
         "read-only" => "read-only-file",
         // A name that can't be asked for: what a model would write for it isn't there.
         "path-not-utf8" => "not-found",
-        // The store itself fails: the run ends, and the operation has no end of its own.
-        "checkpoint-unavailable" => "-",
+        // The store itself is refused, and says so before any call.
+        "checkpoint-unavailable" => "store-unavailable",
         same => same,
     }
 }
@@ -255,12 +255,10 @@ impl<'c> Bench<'c> {
                 let cap = step["store_cap_bytes"].as_u64().unwrap();
                 self.policy.push_str(&format!("[checkpoint]\nstore_cap_bytes = {cap}\n"));
             }
-            // Root can write everywhere, so the table itself refuses.
+            // Root can write everywhere, so something stands where the log would be.
             "store_readonly" => {
                 self.run_once();
-                let sql = "CREATE TRIGGER refused BEFORE INSERT ON checkpoint \
-                    BEGIN SELECT RAISE(ABORT, 'refused'); END";
-                Connection::open(self.state().join("state.db")).unwrap().execute_batch(sql).unwrap();
+                fs::create_dir(self.state().join("state.db-wal")).unwrap();
             }
             "hold_write_lock" => {
                 self.run_once();
@@ -488,6 +486,14 @@ impl<'c> Bench<'c> {
     fn ended(&mut self, done: Done, indices: &[usize]) {
         let document = done.json();
         let operations = document["operations"].as_array().unwrap();
+        // A store that can't be written refuses the run, and with it every call.
+        let unusable = document["failure"]["causeCode"] == "store-unavailable";
+        if operations.is_empty() && unusable && document["exitClass"] == "BLOCKED" {
+            let told = document["failure"]["message"].to_string();
+            let cause = "store-unavailable".to_owned();
+            let refused = Outcome { word: "refused", cause, dispatched: false, told };
+            self.outcomes.extend(indices.iter().map(|at| (*at, refused.clone())));
+        }
         for (operation, at) in operations.iter().zip(indices) {
             let id = operation["operationId"].as_str().unwrap();
             let events = document["events"].as_array().unwrap();

@@ -35,3 +35,5 @@ mod sweep;
 mod tidy;
 #[cfg(test)]
 mod vault;
+#[cfg(test)]
+mod verify;

@@ -106,10 +106,10 @@ impl Bench {
             message(StoredRole::Assistant, &format!("re: {NEEDLE}")),
         ];
         log.write(&self.host, &store, Durability::Full, |tx, stage| {
-            let prompt_round = session::begin(&self.host, &store, tx, start, turn, label)?;
+            let (prompt_round, row) = session::begin(&self.host, &store, tx, start, turn, label)?;
             let first = (prompt_round - 1) * 2;
             session::append(&self.host, &store, tx, session, turn, first, &messages)?;
-            stage.push(self.event(session, turn, Payload::PromptSubmitted { prompt_round }));
+            stage.push(self.event(session, turn, Payload::PromptSubmitted { prompt_round, row }));
             session::end(tx, turn, "final-answer", 0, self.host.now())?;
             Ok::<_, Fail>(())
         })
@@ -304,7 +304,7 @@ fn operations_that_ended_are_not_open() {
         (Payload::OperationUnknownOutcome { cause: cause() }, true),
     ] {
         let operation = OperationId::from_uuid(bench.host.uuid());
-        let authorization = AuthorizationId::from_uuid(bench.host.uuid());
+        let authorization_id = AuthorizationId::from_uuid(bench.host.uuid());
         let proposed = Payload::OperationProposed { tool: cause(), action_class: cause() };
         let decided = Payload::PolicyDecisionRecorded {
             outcome: cause(),
@@ -313,10 +313,10 @@ fn operations_that_ended_are_not_open() {
             line: None,
             policy: Digest::of(b""),
         };
-        let prepared = Payload::UnprotectedOperationRecorded { bytes: 1 };
+        let prepared = Payload::UnprotectedOperationRecorded { bytes: 1, authorization_id };
         log.write(&bench.host, &store, Durability::Normal, |tx, stage| {
-            let insert = "INSERT INTO authorization VALUES (?1, ?2, 0)";
-            tx.execute_one(insert, (authorization.as_bytes(), operation.as_bytes()))?;
+            let insert = "INSERT INTO authorization VALUES (?1, ?2)";
+            tx.execute_one(insert, (authorization_id.as_bytes(), operation.as_bytes()))?;
             for payload in [proposed, decided, prepared] {
                 let event = bench.event(session, turn, payload);
                 stage.push(Event { operation_id: Some(operation), ..event });
@@ -337,7 +337,7 @@ fn operations_that_ended_are_not_open() {
             root_ino: 1,
         };
         let about = bench.event(session, turn, Payload::OperationSucceeded {});
-        let sent = log.dispatch(&bench.host, &mut store, &about, authorization, &inflight).unwrap();
+        let sent = log.dispatch(&bench.host, &mut store, &about, authorization_id, &inflight).unwrap();
         let terminal = Event { payload: terminal, ..about.clone() };
         log.settle(&bench.host, &store, &sent, &terminal, keep, |_| Ok(())).unwrap();
     }
@@ -512,6 +512,18 @@ fn a_bad_state_directory_is_told() {
     assert_eq!(fs::read_dir(bench.env.workspace()).unwrap().count(), 0);
 }
 
+/// A change of the journal behind its triggers' back.
+fn untriggered(sql: &str) -> String {
+    let again = ["UPDATE", "DELETE"].map(|what| {
+        format!(
+            "CREATE TRIGGER journal_no_{} BEFORE {what} ON journal\n\
+             BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;",
+            what.to_lowercase()
+        )
+    });
+    format!("DROP TRIGGER journal_no_update; DROP TRIGGER journal_no_delete; {sql}; {}", again.concat())
+}
+
 /// What can become of a store.
 #[test]
 fn a_store_that_lost_something_is_never_served() {
@@ -555,14 +567,15 @@ fn a_store_that_lost_something_is_never_served() {
     );
     bad(
         "a lost row",
-        &|dir| edit(dir, "DROP TRIGGER journal_no_delete; DELETE FROM journal"),
+        &|dir| edit(dir, &untriggered("DELETE FROM journal")),
         (20, "journal-unavailable"),
     );
     bad(
         "an edited row",
-        &|dir| edit(dir, "DROP TRIGGER journal_no_update; UPDATE journal SET hash = zeroblob(32)"),
+        &|dir| edit(dir, &untriggered("UPDATE journal SET hash = zeroblob(32)")),
         (20, "journal-unavailable"),
     );
+    bad("a trigger less", &|dir| edit(dir, "DROP TRIGGER journal_no_update"), (20, "store-corrupt"));
     bad("another id", &|dir| edit(dir, "UPDATE meta SET store_id = x'00'"), (20, "store-corrupt"));
     // A newer version can be read, not written.
     let bench = Bench::kept();

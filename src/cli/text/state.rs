@@ -43,6 +43,26 @@ pub(super) fn store(document: &StoreReport) -> String {
             if stats.volatile { ", on a volatile file system" } else { "" },
         ));
     }
+    if let Some(verification) = &document.verification {
+        lines.line(&format!(
+            "{}, {}, {}, {}, {}: {}",
+            counted(verification.events, "event"),
+            counted(verification.sessions, "session"),
+            counted(verification.messages, "message"),
+            counted(verification.checkpoints, "checkpoint"),
+            counted(verification.images, "image"),
+            verification.authenticity.token(),
+        ));
+        if verification.orphaned_files > 0 {
+            let files = counted(verification.orphaned_files, "sealed file");
+            lines.line(&format!("{files} that nothing refers to: what a crash left"));
+        }
+        for finding in &verification.findings {
+            let row = finding.row.as_ref().map(|row| format!(" {row}")).unwrap_or_default();
+            lines.line(&format!("{}{row}: {}", finding.place, finding.problem));
+        }
+        lines.line(&counted(verification.findings.len(), "finding"));
+    }
     lines.line("");
     lines.line(&class_line(document.exit_class, "nothing was changed"));
     let unreadable = document.stores.iter().filter(|store| store.failure.is_some()).count();

@@ -1,7 +1,7 @@
 //! Against real directories: what is made, what is refused, and what a half-made store becomes.
 
 use super::*;
-use crate::store::ReadStore;
+use crate::store::{ReadStore, Rows as _};
 
 struct Place {
     _dir: tempfile::TempDir,
