@@ -165,6 +165,21 @@ impl Verb {
             Self::ExplainExit { .. } => "explain-exit",
         }
     }
+
+    /// Whether it reads or changes something; the others only tell what the program knows.
+    pub(super) fn takes_time(&self) -> bool {
+        match self {
+            Self::Run(_)
+            | Self::Policy(_)
+            | Self::Session(_)
+            | Self::Store(_)
+            | Self::Doctor(_)
+            | Self::Schema(SchemaVerb::Validate { .. }) => true,
+            Self::Schema(SchemaVerb::List | SchemaVerb::Print { .. })
+            | Self::Key(_)
+            | Self::ExplainExit { .. } => false,
+        }
+    }
 }
 
 impl Cli {
@@ -256,12 +271,6 @@ pub(super) fn parse(host: &Host) -> Result<Cli, Box<NotAVerb>> {
         }
         _ => not_a_verb(NoVerb::Fail(fail_of(&error, &words))),
     })
-}
-
-/// What this process's command line most likely means, before it is read.
-pub(super) fn guessed(host: &Host) -> (Output, Option<String>) {
-    let words = words();
-    (Output::guessed(host, &words), verb_in(&words))
 }
 
 fn words() -> Vec<OsString> {

@@ -51,20 +51,14 @@ pub(super) struct Ending {
 
 struct State {
     phase: Phase,
-    /// Known once the command line is read.
-    who: Option<Who>,
     /// The document that the file of `-o` holds.
     filed: Option<Finished>,
 }
 
 impl Ending {
     pub(super) fn new() -> Self {
-        let state = State { phase: Phase::Working, who: None, filed: None };
+        let state = State { phase: Phase::Working, filed: None };
         Self { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    pub(super) fn known(&self, who: Who) {
-        self.lock().who = Some(who);
     }
 
     /// A turn begins.
@@ -100,7 +94,7 @@ impl Ending {
 
     /// Answers a signal, beside the main thread: gives the code to end the process with, and comes
     /// back only if the main thread doesn't end it.
-    pub(super) fn answer(&self, signal: &'static str, guessed: impl FnOnce() -> Who) -> u8 {
+    pub(super) fn answer(&self, signal: &'static str, who: &Who) -> u8 {
         let mut state = self.wait_while(self.lock(), Phase::Turn, TURN);
         state = self.wait_while(state, Phase::Printing, READER);
         let was = state.phase;
@@ -109,9 +103,8 @@ impl Ending {
             wait_for_the_end();
         }
         state.phase = Phase::Taken;
-        let (who, filed) = (state.who.take(), state.filed.take());
+        let filed = state.filed.take();
         drop(state);
-        let who = who.unwrap_or_else(guessed);
         match was {
             Phase::Printing => who.output.not_read(&who.redactor, filed, signal),
             Phase::Working | Phase::Turn | Phase::Done | Phase::Taken => {

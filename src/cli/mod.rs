@@ -36,38 +36,20 @@ use crate::{
 pub fn main() -> ExitCode {
     let host = Host::real();
     let ending = Arc::new(Ending::new());
-    let heard = listen(&host, &ending);
-    let parsed = args::parse(&host);
-    let output = match &parsed {
-        Ok(cli) => Output::of(&cli.common, &ending),
-        Err(bad) => bad.output.clone().ending_with(&ending),
+    let cli = match args::parse(&host) {
+        Ok(cli) => cli,
+        Err(bad) => return without_verb(&host, *bad, &ending),
     };
-    let (cli, verb) = match parsed {
-        Ok(cli) => {
-            let verb = cli.verb.name();
-            (cli, verb)
-        }
-        Err(bad) => {
-            let redactor = app::redactor(&host, None);
-            let (loudness, format) = (logging::Loudness::Normal, logging::LogFormat::Text);
-            logging::init(Arc::clone(&redactor), loudness, format);
-            let who =
-                Who { output: output.clone(), verb: bad.verb.clone(), redactor: Arc::clone(&redactor) };
-            ending.known(who);
-            output.check_anyway();
-            return match bad.end {
-                args::NoVerb::Text(text) => output.print_help(&text),
-                args::NoVerb::Fail(fail) => {
-                    output.print(&redactor, Product::Document(fail.ended(bad.verb.as_deref())))
-                }
-            };
-        }
-    };
+    let verb = cli.verb.name();
+    let output = Output::of(&cli.common, &ending);
     let redactor = app::redactor(&host, cli.key_variable());
     logging::init(Arc::clone(&redactor), cli.common.loudness(), cli.common.log_format.into());
-    let who =
-        Who { output: output.clone(), verb: Some(verb.to_owned()), redactor: Arc::clone(&redactor) };
-    ending.known(who);
+    let heard = if cli.verb.takes_time() || output.has_file() {
+        let verb = Some(verb.to_owned());
+        listen(&ending, Who { output: output.clone(), verb, redactor: Arc::clone(&redactor) })
+    } else {
+        Ok(signals::unheard())
+    };
     let place = watch_panics();
     let done = catch_unwind(AssertUnwindSafe(|| dispatch(&host, &redactor, cli, &output, heard)));
     let product = done.unwrap_or_else(|_| {
@@ -78,15 +60,33 @@ pub fn main() -> ExitCode {
     output.print(&redactor, product)
 }
 
-/// Listens to signals before anything else is done.
-fn listen(host: &Host, ending: &Arc<Ending>) -> io::Result<Stop> {
-    let (host, ending) = (host.clone(), Arc::clone(ending));
-    signals::listen(move |signal| {
-        ending.answer(signal, || {
-            let (output, verb) = args::guessed(&host);
-            Who { output, verb, redactor: app::redactor(&host, None) }
-        })
-    })
+/// Ends a command line that asks for help, or that is wrong.
+fn without_verb(host: &Host, bad: args::NotAVerb, ending: &Arc<Ending>) -> ExitCode {
+    let args::NotAVerb { output, verb, end } = bad;
+    let output = output.ending_with(ending);
+    let fail = match end {
+        args::NoVerb::Text(text) => return output.print_help(&text),
+        args::NoVerb::Fail(fail) => fail,
+    };
+    let redactor = app::redactor(host, None);
+    logging::init(Arc::clone(&redactor), logging::Loudness::Normal, logging::LogFormat::Text);
+    let product = Product::Document(fail.ended(verb.as_deref()));
+    if output.has_file()
+        && let Err(error) =
+            listen(ending, Who { output: output.clone(), verb, redactor: Arc::clone(&redactor) })
+    {
+        // The usage error is the news; a signal ends the process as it ends any other.
+        tracing::debug!("signals aren't heard: {error}");
+    }
+    output.check_anyway();
+    output.print(&redactor, product)
+}
+
+/// Listens to signals, which takes threads: only where there is something that a signal could cut
+/// off.
+fn listen(ending: &Arc<Ending>, who: Who) -> io::Result<Stop> {
+    let ending = Arc::clone(ending);
+    signals::listen(move |signal| ending.answer(signal, &who))
 }
 
 fn dispatch(

@@ -86,6 +86,11 @@ impl Output {
         Self { ending: Arc::clone(ending), ..self }
     }
 
+    /// Whether the document goes to a file as well.
+    pub(super) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// From now on a signal is the turn's to answer.
     pub(super) fn turn_begins(&self) {
         self.ending.turn();

@@ -97,6 +97,11 @@ pub fn listen(
     Ok(heard)
 }
 
+/// The value of a process that doesn't listen: a signal ends it as it ends any other.
+pub fn unheard() -> watch::Receiver<Option<&'static str>> {
+    watch::channel(None).1
+}
+
 /// Listening takes some file handles, and where they are missing the library panics instead of
 /// saying so. They are tried here first.
 fn try_handles() -> io::Result<()> {
