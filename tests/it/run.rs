@@ -1,14 +1,19 @@
 //! `thcode run` against real HTTP on loopback and against cassettes: every end has its class, its
 //! stop reason and its document.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use expect_test::expect;
 use serde_json::{Value, json};
 use thcode::contract::{CauseCode, turn::StopReason};
 
 use crate::{
-    env::{Done, TestEnv, stable},
+    env::{Done, TestEnv, finish, stable},
     mock::{Answer, MockServer},
 };
 
@@ -71,33 +76,54 @@ fn message(content: &str, calls: &[(&str, &str, &str)], finish: &str) -> Answer 
     )
 }
 
+/// The commands of the README's first chapter, as they stand there, in a clone.
 #[test]
-fn the_readme_s_first_command() {
+fn the_readme_s_first_commands() {
     let env = TestEnv::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let args = [
-        "run",
-        "--cassette",
-        "examples/review.cassette.jsonl",
-        "-C",
-        "examples",
-        "Review the code in shop/.",
-    ];
-    let done = env.thcode(&args).dir(root).run();
-    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""));
-    expect![[r#"
-        Review of shop/cart.py: three faults, one gap.
-
-        1. cart.py:12 `seen=[]` is a mutable default: the list lives on between calls and grows without end. Nothing reads it; remove it.
-        2. cart.py:9 `/` makes a float of an amount in cents: 3 items at 3.33 with 10 % off give 899.1 cents. Round to whole cents there, once.
-        3. cart.py:17 `>` charges shipping on an order of exactly 50.00, though the name FREE_SHIPPING_FROM says that it is free. Use `>=`.
-        4. test_cart.py has one test. Neither discounts nor the free-shipping border are covered.
-        note: the replies came from a cassette, not from a model
-
-        SUCCESS (0): the model gave its final answer
-        changed: no file; 4 tool calls, 0 denied, 3 of 8 model calls
-        next: nothing to do
-    "#]].assert_eq(&stable(&done.stdout, &env));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let chapter = readme.split("\n## ").find(|chapter| chapter.starts_with("Try it\n")).unwrap();
+    let blocks: Vec<&str> = chapter.split("```sh\n").skip(1).collect();
+    let commands = |block: &&str| block.split("```").next().unwrap().to_owned();
+    let script: String = blocks.iter().map(commands).collect();
+    assert_eq!(script.matches("cargo run -q -- ").count(), 3, "{script}");
+    let install = script.find("cargo install").unwrap();
+    let script = script[..install].replace("cargo run -q -- ", "thcode ").replace("cargo test", "");
+    for path in ["fix.cassette.jsonl", "review.cassette.jsonl", "shop/cart.py", "shop/test_cart.py"] {
+        env.file(&format!("examples/{path}"), fs::read(root.join("examples").join(path)).unwrap());
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_thcode")).parent().unwrap().to_owned();
+    let path = std::env::join_paths(
+        std::iter::once(binary).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let clone = "git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -q -m a";
+    let done = finish(
+        Command::new("sh")
+            .args(["-c", &format!("set -e\n{clone}\n{script}\ngit status --short")])
+            .current_dir(env.workspace())
+            .env_clear()
+            .env("HOME", env.home())
+            .env("PATH", path.unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+    for told in [
+        "edited: cart.py\ncreated: test_discount.py\n\nSUCCESS (0): the model gave its final answer\n\
+         changed: 1 created, 1 edited; 4 tool calls, 0 denied, 3 of 50 model calls\n",
+        "\n+    if total >= FREE_SHIPPING_FROM:\n",
+        "\n4. test_cart.py has one test. Neither discounts nor the free-shipping border are covered.\n\
+         note: the replies came from a cassette, not from a model\n\n\
+         SUCCESS (0): the model gave its final answer\n\
+         changed: no file; 4 tool calls, 0 denied, 3 of 8 model calls\nnext: nothing to do\n",
+        "\n2 stores, 0 unreadable\n",
+    ] {
+        assert!(done.stdout.contains(told), "{told}\n{}", done.stdout);
+    }
+    assert!(done.stdout.ends_with("next: nothing to do\n"), "nothing is left changed: {done:?}");
 }
 
 #[test]
