@@ -448,21 +448,7 @@ fn a_signal_ends_with_a_document() {
     let env = TestEnv::new();
     for signal in ["INT", "TERM", "HUP", "QUIT"] {
         let mock = crate::mock::MockServer::start(vec![crate::mock::Answer::silent()]);
-        let base = mock.base_url();
-        let mut call = env.thcode(&[
-            "run",
-            "--json",
-            "--provider",
-            "custom",
-            "--base-url",
-            &base,
-            "--model",
-            "m",
-            "--context-limit",
-            "32000",
-            "x",
-        ]);
-        let child = call.start();
+        let child = env.asking(&mock.base_url(), &["--json", "x"]).start();
         let pid = child.id().to_string();
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(700));

@@ -77,6 +77,12 @@ impl TestEnv {
         Call { command, stdin: None }
     }
 
+    /// A run that asks the model at this address.
+    pub(crate) fn asking(&self, base_url: &str, more: &[&str]) -> Call {
+        let model = ["run", "--provider", "custom", "--base-url", base_url, "--model", "m"];
+        self.thcode(&[&model[..], &["--context-limit", "128000"], more].concat())
+    }
+
     /// Every file of the workspace with its bytes, to see that nothing changed.
     pub(crate) fn tree(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut found = Vec::new();

@@ -8,7 +8,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-use expect_test::expect;
 use serde_json::{Value, json};
 use thcode::contract::{CauseCode, turn::StopReason};
 
@@ -20,23 +19,8 @@ use crate::{
 /// Runs against a server that gives these answers.
 fn against(env: &TestEnv, answers: Vec<Answer>, more: &[&str]) -> (Done, MockServer) {
     let mock = MockServer::start(answers);
-    let base = mock.base_url();
-    let args = [
-        "run",
-        "--json",
-        "--provider",
-        "custom",
-        "--base-url",
-        &base,
-        "--model",
-        "m",
-        "--context-limit",
-        "32000",
-        "--stall-timeout",
-        "700ms",
-        "the task",
-    ];
-    let done = env.thcode(&[&args[..], more].concat()).document();
+    let args = [&["--json", "--stall-timeout", "700ms", "the task"][..], more].concat();
+    let done = env.asking(&mock.base_url(), &args).document();
     (done, mock)
 }
 
@@ -372,20 +356,7 @@ fn nobody_there_is_unavailable() {
     let env = TestEnv::new();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let base = format!("http://127.0.0.1:{port}/v1");
-    let args = [
-        "run",
-        "--json",
-        "--provider",
-        "custom",
-        "--base-url",
-        &base,
-        "--model",
-        "m",
-        "--context-limit",
-        "32000",
-        "x",
-    ];
-    let done = env.thcode(&args).document();
+    let done = env.asking(&base, &["--json", "x"]).document();
     let end = (
         "PROVIDER_UNAVAILABLE".to_owned(),
         "provider-unavailable".to_owned(),

@@ -76,27 +76,10 @@ fn everything_that_leaves(key_variable: Option<&str>) -> String {
     let mut all = String::new();
     for format in ["text", "json", "stream-json"] {
         let out = env.beside("out.json");
-        let args = [
-            "run",
-            "-v",
-            "--output-format",
-            format,
-            "-o",
-            out.to_str().unwrap(),
-            "--provider",
-            "custom",
-            "--base-url",
-            &base,
-            "--model",
-            "m",
-            "--context-limit",
-            "128000",
-            "--api-key-env",
-            "MY_CREDENTIAL_NAME",
-            "--label",
-            KEY,
-        ];
-        let mut call = env.thcode(&args).env("MY_CREDENTIAL_NAME", KEY);
+        let args = ["-v", "--output-format", format, "-o", out.to_str().unwrap(), "--label", KEY];
+        let key = ["--api-key-env", "MY_CREDENTIAL_NAME"];
+        let call = env.asking(&base, &[&args[..], &key].concat());
+        let mut call = call.env("MY_CREDENTIAL_NAME", KEY);
         if let Some(name) = key_variable {
             call = call.env(name, KEY);
         }

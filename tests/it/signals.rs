@@ -119,25 +119,8 @@ fn whenever_a_signal_comes_there_is_one_document() {
 }
 
 fn waiting_run(env: &TestEnv, format: &str, mock: &MockServer, out: &Path) -> Child {
-    let (base, out) = (mock.base_url(), out.to_str().unwrap());
-    let args = [
-        "run",
-        "-v",
-        "--output-format",
-        format,
-        "-o",
-        out,
-        "--provider",
-        "custom",
-        "--base-url",
-        &base,
-        "--model",
-        "m",
-        "--context-limit",
-        "32000",
-        "x",
-    ];
-    env.thcode(&args).start()
+    let args = ["-v", "--output-format", format, "-o", out.to_str().unwrap(), "x"];
+    env.asking(&mock.base_url(), &args).start()
 }
 
 #[test]

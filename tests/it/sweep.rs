@@ -56,14 +56,8 @@ impl Made {
         let mock = MockServer::start(answers);
         let policy = env.outside("sweep.policy.toml", POLICY).display().to_string();
         let state = env.beside("state").display().to_string();
-        let base = mock.base_url();
-        let mut call = env.thcode(
-            &[
-                &["run", "--json", "--policy", &policy, "--state-dir", &state, "--provider", "custom"],
-                &["--base-url", &base, "--model", "m", "--context-limit", "64000", "the task"][..],
-            ]
-            .concat(),
-        );
+        let args = ["--json", "--policy", &policy, "--state-dir", &state, "the task"];
+        let mut call = env.asking(&mock.base_url(), &args);
         let mut child = call.start();
         if killed {
             while mock.requests().len() < 4 {

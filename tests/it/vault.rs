@@ -155,21 +155,7 @@ fn two_runners_exclude_each_other() {
     let env = TestEnv::new();
     fs::create_dir(env.workspace().join("below")).unwrap();
     let mock = crate::mock::MockServer::start(vec![crate::mock::Answer::silent()]);
-    let base = mock.base_url();
-    let mut holder = env.thcode(&[
-        "run",
-        "--json",
-        "--provider",
-        "custom",
-        "--base-url",
-        &base,
-        "--model",
-        "m",
-        "--context-limit",
-        "32000",
-        "x",
-    ]);
-    let child = holder.start();
+    let child = env.asking(&mock.base_url(), &["--json", "x"]).start();
     while mock.requests().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
