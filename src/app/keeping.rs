@@ -122,6 +122,7 @@ fn try_open(
     if store.facts().workspace != root.path() {
         return Err(another_workspace(&store.facts().workspace, root.path()));
     }
+    let store = if options.ephemeral { store.removed_at_end()? } else { store };
     let log = Log::open(&store)?;
     let interrupted = journal::interrupted(&store)?;
     if interrupted.operations > 0 && options.on_interrupted == OnInterrupted::Stop {

@@ -52,7 +52,7 @@ impl Anchor {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600).custom_flags(nofollow());
         let file = options.open(&path).map_err(io)?;
-        file.write_all_at(&[0; SLOT_BYTES * 2], 0).and_then(|()| file.sync_all()).map_err(io)?;
+        file.write_all_at(&[0; SLOT_BYTES * 2], 0).map_err(io)?;
         let mut anchor = Self { path, file, next_slot: 0 };
         anchor.write(key, store, Head::EMPTY)?;
         Ok(anchor)

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{
     Anchor, Durability, Head, Lease, StatePlace, StoreError, Tx, View, anchor, place,
@@ -26,6 +26,8 @@ use crate::{
 };
 
 pub(super) const DATABASE: &str = "state.db";
+/// The database while it is being made.
+const NEW_DATABASE: &str = "state.db.new";
 /// Older ones can corrupt a WAL.
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// The WAL is checkpointed between operations once it is this large.
@@ -54,6 +56,7 @@ pub struct Store {
     facts: StoreFacts,
     dir: PathBuf,
     always_full: bool,
+    removed_at_end: bool,
     _lease: Lease,
 }
 
@@ -138,7 +141,25 @@ impl Store {
         };
         let always_full = !kind.wal_is_safe;
         let dir = place.dir.clone();
-        Ok(Self { connection, anchor, anchored, keys, facts, dir, always_full, _lease: lease })
+        Ok(Self {
+            connection,
+            anchor,
+            anchored,
+            keys,
+            facts,
+            dir,
+            always_full,
+            removed_at_end: false,
+            _lease: lease,
+        })
+    }
+
+    /// This store is one run's own: what its log holds isn't moved into the database at the end, only
+    /// to be removed there.
+    pub fn removed_at_end(mut self) -> Result<Self, StoreError> {
+        self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        self.removed_at_end = true;
+        Ok(self)
     }
 
     /// Removes a store that was one run's own, with its key and the directory that holds both.
@@ -199,6 +220,9 @@ impl Store {
 
     /// Moves the WAL into the database and empties it, so that no deleted row stays.
     pub fn finish(&self) -> Result<(), StoreError> {
+        if self.removed_at_end {
+            return Ok(());
+        }
         checkpoint(&self.connection, "TRUNCATE")
     }
 
@@ -218,8 +242,8 @@ fn key_for_new(host: &Host, key: &KeySource) -> Result<MasterKey, KeyError> {
 fn make_private(path: &Path) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: path.to_owned(), source };
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path).map_err(io)?;
-    file.sync_all().map_err(io)
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(anchor::nofollow());
+    options.open(path).map(drop).map_err(io)
 }
 
 pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
@@ -237,13 +261,16 @@ fn assert_sqlite() -> Result<(), StoreError> {
     }
 }
 
-/// Opens the database and sets, then reads back, everything that durability rests on.
-fn connect(path: &Path, wal: bool) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+fn open_flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW
-        | OpenFlags::SQLITE_OPEN_EXRESCODE;
-    let connection = Connection::open_with_flags(path, flags)?;
+        | OpenFlags::SQLITE_OPEN_EXRESCODE
+}
+
+/// Opens the database and sets, then reads back, everything that durability rests on.
+fn connect(path: &Path, wal: bool) -> Result<Connection, StoreError> {
+    let connection = Connection::open_with_flags(path, open_flags())?;
     connection.busy_timeout(Duration::from_secs(5))?;
     let (mode, synchronous) = if wal { ("wal", 2) } else { ("truncate", 3) };
     connection.pragma_update(None, "journal_mode", mode)?;
@@ -293,8 +320,8 @@ fn has_meta(connection: &Connection) -> Result<bool, StoreError> {
     Ok(rows > 0)
 }
 
-/// Key file and anchor first, then the database: whatever stands after a crash, the next opening
-/// either begins anew or finds a whole store.
+/// Key file and anchor first, then the database under another name, whole, and only then its own:
+/// whatever stands after a crash, the next opening either begins anew or finds a whole store.
 fn create(
     host: &Host,
     place: &StatePlace,
@@ -309,18 +336,33 @@ fn create(
     let secret = StoreSecret::fresh(host)?;
     let anchor = Anchor::make(&place.dir, &secret.keys().journal, &id)?;
     sync_dir(&place.dir)?;
-    make_private(path)?;
-    let connection = connect(path, wal)?;
-    schema::migrate(&connection)?;
     let now = host.now().as_millis();
     let ring = Ring { store: id, version: 1, times: [now, now] };
     let wrapped = wrap_secret(host, &master, &ring, &secret)?;
-    tx::run(&connection, Durability::Full, !wal, |tx| {
+    let unnamed = place.dir.join(NEW_DATABASE);
+    make_private(&unnamed)?;
+    let connection = Connection::open_with_flags(&unnamed, open_flags())?;
+    // Nothing of it counts before it has its name, so that one sync of the whole is enough.
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    connection.pragma_update(None, "journal_mode", if wal { "wal" } else { "truncate" })?;
+    schema::migrate(&connection)?;
+    tx::run(&connection, Durability::Normal, true, |tx| {
         tx.execute_one("INSERT INTO meta VALUES (1, ?1, ?2, ?3)", (id.as_slice(), root, now))?;
         tx.execute_one("INSERT INTO key_ring VALUES (1, ?1, ?2)", (wrapped.as_slice(), now))
     })?;
+    connection.close().map_err(|(_, error)| error)?;
+    let told = |source| StoreError::Io { path: path.to_owned(), source };
+    File::open(&unnamed).and_then(|file| file.sync_all()).map_err(told)?;
+    // A log that another database left would be played into this one.
+    for suffix in ["-journal", "-wal", "-shm"] {
+        match std::fs::remove_file(place.dir.join(format!("{DATABASE}{suffix}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(told(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    std::fs::rename(&unnamed, path).map_err(told)?;
     sync_dir(&place.dir)?;
-    Ok((connection, anchor))
+    Ok((connect(path, wal)?, anchor))
 }
 
 fn checkpoint(connection: &Connection, mode: &str) -> Result<(), StoreError> {

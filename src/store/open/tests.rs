@@ -126,6 +126,26 @@ fn a_creation_that_broke_off_begins_anew() {
     }
 }
 
+/// What a creation left under the name before its own, and the logs of a database that is gone.
+#[test]
+fn leftovers_of_another_database_are_not_taken_for_this_one_s() {
+    let place = Place::new();
+    drop(place.open().unwrap());
+    let file = |suffix: &str| place.place.dir.join(format!("{DATABASE}{suffix}"));
+    let other = Connection::open(file("")).unwrap();
+    other.execute_batch("UPDATE meta SET workspace = 'another'").unwrap();
+    let wal = std::fs::read(file("-wal")).unwrap();
+    assert!(!wal.is_empty());
+    drop(other);
+    std::fs::remove_file(file("")).unwrap();
+    std::fs::write(file("-wal"), &wal).unwrap();
+    std::fs::write(file(".new"), vec![7; 9000]).unwrap();
+    std::fs::write(file(".new-wal"), &wal).unwrap();
+    let store = place.open().unwrap();
+    assert_eq!(store.facts().workspace, place.root);
+    assert!(!file(".new").exists() && !file(".new-wal").exists());
+}
+
 #[test]
 fn places_that_are_nobody_s_choice_are_refused() {
     let place = Place::new();
