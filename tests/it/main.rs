@@ -22,6 +22,8 @@ mod policy_properties;
 #[cfg(test)]
 mod provider_http;
 #[cfg(test)]
+mod races;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod secrets;
