@@ -106,7 +106,12 @@ impl Turn<'_> {
         let ran = match result {
             Ok(ran) => ran,
             Err(error) => {
-                operation.status = OperationStatus::Failed;
+                operation.status = if error.leaves_unknown() {
+                    self.record.unknown();
+                    OperationStatus::UnknownOutcome
+                } else {
+                    OperationStatus::Blocked
+                };
                 self.record.operation(operation);
                 self.answer(operation_id, call, false, "[tool failed] nothing can be kept any more");
                 return Flow::Break(unkept(&error));

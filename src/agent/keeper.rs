@@ -39,6 +39,13 @@ pub enum KeepError {
     Mutation(#[from] MutationError),
 }
 
+impl KeepError {
+    /// Whether a change may have been made of which nothing could be recorded.
+    pub(super) fn leaves_unknown(&self) -> bool {
+        matches!(self, Self::Mutation(MutationError::Unsettled(_)))
+    }
+}
+
 /// What a turn may write.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteSet {

@@ -146,7 +146,9 @@ impl From<KeepError> for Fail {
             KeepError::Journal(error) => error.into(),
             KeepError::Session(error) => error.into(),
             KeepError::Mutation(MutationError::Store(error)) => error.into(),
-            KeepError::Mutation(MutationError::Journal(error)) => error.into(),
+            KeepError::Mutation(MutationError::Journal(error) | MutationError::Unsettled(error)) => {
+                error.into()
+            }
             KeepError::Mutation(MutationError::Checkpoint(error)) => error.into(),
         }
     }

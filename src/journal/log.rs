@@ -123,7 +123,8 @@ impl Log {
     }
 
     /// Makes an operation's intent durable: its authorization is consumed, what recovery needs is
-    /// written, the commit and then the anchor are synced. Two syncs.
+    /// written, the commit and then the anchor are synced. Two syncs. Where the anchor can't be written
+    /// nothing is made of the intent: the operation has failed, and `abandoned` is written with that.
     pub fn dispatch(
         &mut self,
         host: &Host,
@@ -131,6 +132,7 @@ impl Log {
         about: &Event,
         authorization: AuthorizationId,
         inflight: &Inflight,
+        abandoned: impl FnOnce(&Tx<'_>) -> Result<(), StoreError>,
     ) -> Result<DispatchCommitted, JournalError> {
         let operation_id = inflight.operation_id;
         let event = |payload| Event { payload, operation_id: Some(operation_id), ..about.clone() };
@@ -148,8 +150,15 @@ impl Log {
             Ok(())
         })?;
         host.crash_point(CrashPoint::Dispatched);
-        store.anchor(self.head)?;
-        Ok(DispatchCommitted { operation_id })
+        let dispatched = DispatchCommitted { operation_id };
+        if let Err(error) = store.anchor(self.head) {
+            let failed = event(Payload::OperationFailed { cause: "anchor-unavailable".to_owned() });
+            if let Err(second) = self.settle(host, store, &dispatched, &failed, false, abandoned) {
+                tracing::warn!("the operation has no end in the journal: {second}");
+            }
+            return Err(error.into());
+        }
+        Ok(dispatched)
     }
 
     /// Ends an operation. One that is proven takes its row of `inflight` along; one that isn't keeps

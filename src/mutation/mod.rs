@@ -31,4 +31,7 @@ pub enum MutationError {
     /// The checkpoint couldn't be made.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The effect may have been made, and what became of it can't be written down.
+    #[error("what became of a change can't be recorded: {0}")]
+    Unsettled(JournalError),
 }

@@ -11,7 +11,7 @@ use crate::{
     },
     host::{CrashPoint, Host},
     id::{AuthorizationId, CheckpointId, Digest},
-    journal::{DispatchCommitted, Event, Inflight, InflightImage, Payload, Provenance},
+    journal::{DispatchCommitted, Event, Inflight, InflightImage, JournalError, Payload, Provenance},
     store::{Durability, StoreError},
     workspace::Root,
 };
@@ -49,7 +49,10 @@ pub fn mutate(
         Err(error) => return Err(give_up(vault, about, error)),
     };
     vault.host.crash_point(CrashPoint::Checkpointed);
-    prepared.dispatch(vault, about)?.carry_out(vault, about)
+    match prepared.dispatch(vault, about) {
+        Ok(dispatched) => dispatched.carry_out(vault, about),
+        Err(error) => Err(give_up(vault, about, error)),
+    }
 }
 
 fn event(about: About, payload: Payload) -> Event {
@@ -63,7 +66,7 @@ fn event(about: About, payload: Payload) -> Event {
     }
 }
 
-/// What stood before can't be kept: nothing is changed, and the run can't go on. The operation gets
+/// What has to be kept beforehand can't be kept: nothing is changed, and the run can't go on. The operation gets
 /// its end if the store still takes one (a disk that has no room for an image may have it for a row);
 /// otherwise it is told as interrupted, which is what it is.
 fn give_up(vault: &mut Vault<'_>, about: About, error: MutationError) -> MutationError {
@@ -74,7 +77,10 @@ fn give_up(vault: &mut Vault<'_>, about: About, error: MutationError) -> Mutatio
         stage.push(blocked);
         Ok::<_, MutationError>(())
     });
-    if let Err(second) = noted {
+    // One that has its end already takes no other.
+    if let Err(second) = noted
+        && !matches!(second, MutationError::Journal(JournalError::Illegal(_)))
+    {
         tracing::warn!("the operation has no end in the journal: {second}");
     }
     error
@@ -381,6 +387,10 @@ impl Prepared {
             &template,
             self.authorization_id,
             &self.inflight,
+            |tx| match self.coverage {
+                Coverage::Checkpoint(id) => checkpoint::settle(tx, id, false),
+                Coverage::Unprotected => Ok(()),
+            },
         )?;
         vault.host.crash_point(CrashPoint::Anchored);
         Ok(Dispatched { prepared: self, proof })
@@ -447,14 +457,18 @@ impl Dispatched {
         };
         let committed = matches!(ended, Ended::Applied(_));
         let known = !matches!(ended, Ended::Unknown(_));
-        vault.log.settle(vault.host, vault.store, &proof, &event(about, terminal), keep, |tx| {
-            match coverage {
+        let terminal = event(about, terminal);
+        let settled =
+            vault.log.settle(vault.host, vault.store, &proof, &terminal, keep, |tx| match coverage {
                 Coverage::Checkpoint(id) if known => checkpoint::settle(tx, id, committed),
                 Coverage::Checkpoint(_) | Coverage::Unprotected => Ok::<_, StoreError>(()),
-            }
-        })?;
+            });
+        settled.map_err(MutationError::Unsettled)?;
         vault.host.crash_point(CrashPoint::Settled);
-        vault.store.trim()?;
+        // A log that stays large costs room, not truth.
+        if let Err(error) = vault.store.trim() {
+            tracing::warn!("the write-ahead log can't be moved into the database: {error}");
+        }
         Ok(ended)
     }
 }

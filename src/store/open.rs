@@ -350,6 +350,8 @@ fn create(
         tx.execute_one("INSERT INTO meta VALUES (1, ?1, ?2, ?3)", (id.as_slice(), root, now))?;
         tx.execute_one("INSERT INTO key_ring VALUES (1, ?1, ?2)", (wrapped.as_slice(), now))
     })?;
+    // Closing would move the log into the database too, and say nothing if it couldn't.
+    checkpoint(&connection, "TRUNCATE")?;
     connection.close().map_err(|(_, error)| error)?;
     let told = |source| StoreError::Io { path: path.to_owned(), source };
     File::open(&unnamed).and_then(|file| file.sync_all()).map_err(told)?;

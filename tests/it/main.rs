@@ -8,6 +8,8 @@ mod contract;
 #[cfg(test)]
 mod env;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod files_corpus;
 #[cfg(test)]
 mod limits;

@@ -337,7 +337,9 @@ fn operations_that_ended_are_not_open() {
             root_ino: 1,
         };
         let about = bench.event(session, turn, Payload::OperationSucceeded {});
-        let sent = log.dispatch(&bench.host, &mut store, &about, authorization_id, &inflight).unwrap();
+        let sent = log
+            .dispatch(&bench.host, &mut store, &about, authorization_id, &inflight, |_| Ok(()))
+            .unwrap();
         let terminal = Event { payload: terminal, ..about.clone() };
         log.settle(&bench.host, &store, &sent, &terminal, keep, |_| Ok(())).unwrap();
     }
