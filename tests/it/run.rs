@@ -71,8 +71,8 @@ fn the_readme_s_first_commands() {
     let commands = |block: &&str| block.split("```").next().unwrap().to_owned();
     let script: String = blocks.iter().map(commands).collect();
     assert_eq!(script.matches("cargo run -q -- ").count(), 3, "{script}");
-    let install = script.find("cargo install").unwrap();
-    let script = script[..install].replace("cargo run -q -- ", "thcode ").replace("cargo test", "");
+    let (script, _) = script.split_once("cargo install").unwrap();
+    let script = script.replace("cargo run -q -- ", "thcode ").replace("cargo test", "");
     for path in ["fix.cassette.jsonl", "review.cassette.jsonl", "shop/cart.py", "shop/test_cart.py"] {
         env.file(&format!("examples/{path}"), fs::read(root.join("examples").join(path)).unwrap());
     }
