@@ -24,6 +24,8 @@ pub struct Touch {
     /// Whether what the file holds is told to the model: reading does, and so does an edit, whose
     /// failures and diffs quote the file. Listing names doesn't.
     pub tells_content: bool,
+    /// Whether a file with other names may be changed: it gets a file of its own.
+    pub breaks_links: bool,
 }
 
 /// A boundary that was hit.
@@ -160,7 +162,9 @@ fn judge_target(touch: Touch, path: &PathFacts) -> Option<Boundary> {
     match path.kind {
         FileKind::Special => Some(Boundary::SpecialFile),
         FileKind::Directory if writes => Some(Boundary::DirectoryTarget),
-        FileKind::Regular if writes && path.links > 1 => Some(Boundary::HardlinkDetected),
+        FileKind::Regular if writes && path.links > 1 && !touch.breaks_links => {
+            Some(Boundary::HardlinkDetected)
+        }
         FileKind::Regular | FileKind::Directory | FileKind::Absent | FileKind::Unknown => None,
     }
 }
@@ -181,7 +185,9 @@ fn reason(boundary: Boundary, path: &PathFacts) -> String {
         Boundary::SecretRead => "holds credentials by its name, and those never enter the conversation",
         Boundary::SpecialFile => "is not a file with bytes but a pipe, a socket or a device",
         Boundary::DirectoryTarget => "is a directory",
-        Boundary::HardlinkDetected => "has other names (hard links), so a change would reach them too",
+        Boundary::HardlinkDetected => {
+            "has other names (hard links), and a change would part it from them"
+        }
         Boundary::ConfusablePath => {
             "has a name that reads like another one (letters of several scripts, or invisible ones)"
         }

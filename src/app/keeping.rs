@@ -12,7 +12,7 @@ use crate::{
     id::{SessionId, TurnId},
     journal::{self, Interrupted, Log},
     mutation::{Limits, Protection},
-    policy::set::PolicySet,
+    policy::set::{HardLinks, PolicySet},
     session::{self, Start},
     store::{KeySource, Lease, StatePlace, Store},
     workspace::Root,
@@ -140,7 +140,7 @@ fn try_open(
     let limits = Limits {
         capacity: Capacity::MOST.lowered(settings.checkpoint_cap, settings.store_cap),
         retention: retention.unwrap_or(RetentionConfig::DEFAULT),
-        break_hard_links: false,
+        break_hard_links: settings.hard_links == HardLinks::Break,
         protection: Protection::Required,
     };
     let opened =

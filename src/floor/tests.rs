@@ -4,11 +4,11 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use super::{fold::invisible, *};
 
-const READ: Touch = Touch { access: Access::Read, tells_content: true };
-const LIST: Touch = Touch { access: Access::Read, tells_content: false };
-const CREATE: Touch = Touch { access: Access::Write, tells_content: false };
-const EDIT: Touch = Touch { access: Access::Write, tells_content: true };
-const DELETE: Touch = Touch { access: Access::Delete, tells_content: false };
+const READ: Touch = Touch { access: Access::Read, tells_content: true, breaks_links: false };
+const LIST: Touch = Touch { access: Access::Read, tells_content: false, breaks_links: false };
+const CREATE: Touch = Touch { access: Access::Write, tells_content: false, breaks_links: false };
+const EDIT: Touch = Touch { access: Access::Write, tells_content: true, breaks_links: false };
+const DELETE: Touch = Touch { access: Access::Delete, tells_content: false, breaks_links: false };
 
 fn at(path: &str) -> Location {
     match path.starts_with('/') {

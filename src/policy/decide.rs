@@ -13,7 +13,7 @@ use super::{
     call::{Access, ActionClass, PathFacts, ResolvedCall, Subject},
     matrix,
     rule::{Effect, Rule},
-    set::{DefaultDecision, PolicySet},
+    set::{DefaultDecision, HardLinks, PolicySet},
     verdict::{Because, Decision, Verdict},
 };
 
@@ -118,7 +118,11 @@ fn boundary(
     access: Access,
     path: &PathFacts,
 ) -> Option<Verdict> {
-    let touch = Touch { access, tells_content: tells_content(tool, class, path.kind) };
+    let touch = Touch {
+        access,
+        tells_content: tells_content(tool, class, path.kind),
+        breaks_links: set.settings.hard_links == HardLinks::Break,
+    };
     let hit = floor::judge(&set.place.root, touch, path).or_else(|| {
         let own = match access {
             Access::Read => None,

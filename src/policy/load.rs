@@ -357,6 +357,7 @@ fn settings(files: &[Loaded]) -> Settings {
         bytes_written: stated(above, repo, |stated| stated.bytes_written),
         // The longer window keeps more, so it is the stricter.
         retention_rounds: stated(above, repo, |stated| stated.retention_rounds).map(|rounds| rounds.0),
+        hard_links: strictest(above, repo, default.hard_links, |stated| stated.hard_links),
         checkpoint_cap: stated(above, repo, |stated| stated.checkpoint_cap),
         store_cap: stated(above, repo, |stated| stated.store_cap),
     }

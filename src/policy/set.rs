@@ -65,6 +65,15 @@ pub enum OnDenial {
     Ignore,
 }
 
+/// What happens to a file that has other names. The stricter first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HardLinks {
+    /// It isn't changed.
+    Refuse,
+    /// The changed name gets a file of its own; the other names keep the old one.
+    Break,
+}
+
 /// The settings that hold: of each the strictest that was stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -92,6 +101,8 @@ pub struct Settings {
     pub bytes_written: Option<u64>,
     /// The prompt rounds that a checkpoint is kept, where the policy says.
     pub retention_rounds: Option<u32>,
+    /// What happens to a file that has other names.
+    pub hard_links: HardLinks,
     /// A lower cap of one checkpoint. Bytes.
     pub checkpoint_cap: Option<u64>,
     /// A lower cap of the store. Bytes.
@@ -113,6 +124,7 @@ impl Default for Settings {
             files_changed: None,
             bytes_written: None,
             retention_rounds: None,
+            hard_links: HardLinks::Refuse,
             checkpoint_cap: None,
             store_cap: None,
         }

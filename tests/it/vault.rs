@@ -70,6 +70,52 @@ fn state_dir(env: &TestEnv) -> PathBuf {
     dirs.into_iter().next().unwrap()
 }
 
+/// Nothing is written through a link, and of a file with other names nothing is changed unless the
+/// policy parts them: then the other names keep what they had.
+#[test]
+fn links_are_left_as_they_are() {
+    let env = TestEnv::new();
+    env.file("real.md", "hello\n");
+    for (name, leads_to) in [("link.md", "real.md"), ("dangling", "nowhere"), ("dir", "deep")] {
+        std::os::unix::fs::symlink(leads_to, env.workspace().join(name)).unwrap();
+    }
+    env.file("deep/one.md", "hello\n");
+    env.file("both.md", "hello\n");
+    fs::hard_link(env.workspace().join("both.md"), env.workspace().join("other.md")).unwrap();
+    let replies = [
+        calls(&[edit("link.md", "hello", "bye"), delete("link.md"), create("dangling", "x")]),
+        calls(&[edit("dir/one.md", "hello", "bye"), edit("both.md", "hello", "bye")]),
+        json!({"text": "done"}),
+    ];
+    let run = Run::new(&env, &replies);
+    let done = run.document();
+    let told = |done: &Done, at: usize| {
+        let document = done.json();
+        let id = document["operations"][at]["operationId"].clone();
+        let output = document["events"].as_array().unwrap().iter().find_map(|event| {
+            (event["operationId"] == id).then(|| event["output"].as_str().map(str::to_owned))?
+        });
+        (document["operations"][at]["status"].as_str().unwrap().to_owned(), output.unwrap())
+    };
+    for (at, leads_to) in [(0, "real.md"), (1, "real.md"), (2, "nowhere")] {
+        let (status, output) = told(&done, at);
+        assert_eq!(status, "blocked", "{output}");
+        assert!(output.contains(&format!("it leads to {leads_to} [behind-symlink]")), "{output}");
+    }
+    assert_eq!(told(&done, 3).0, "succeeded", "a link in the directories above is followed inside");
+    assert!(told(&done, 4).1.contains("hard links"), "{:?}", told(&done, 4));
+    assert_eq!(fs::read(env.workspace().join("deep/one.md")).unwrap(), b"bye\n");
+    assert_eq!(fs::read(env.workspace().join("real.md")).unwrap(), b"hello\n");
+    assert!(env.workspace().join("link.md").is_symlink() && !env.workspace().join("nowhere").exists());
+    // The policy parts the names.
+    env.outside("write.policy.toml", format!("{POLICY}[checkpoint]\nhardlinks = \"break\"\n"));
+    env.cassette(&[calls(&[edit("both.md", "hello", "bye")]), json!({"text": "done"})]);
+    let done = run.document();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(fs::read(env.workspace().join("both.md")).unwrap(), b"bye\n");
+    assert_eq!(fs::read(env.workspace().join("other.md")).unwrap(), b"hello\n");
+}
+
 #[test]
 fn a_turn_changes_files_and_tells_what_came_of_each() {
     let env = TestEnv::new();

@@ -16,7 +16,7 @@ use crate::policy::{
     diagnostic::Page,
     matrix::{Mode, Profile},
     rule::{NamedGlob, Tier},
-    set::{AskMeans, DefaultDecision, OnDenial, Place},
+    set::{AskMeans, DefaultDecision, HardLinks, OnDenial, Place},
 };
 
 const FILE: Keys = Keys {
@@ -57,8 +57,14 @@ const BUDGET: Keys =
     Keys { of: "`[budget]`", known: &["iterations", "files_changed", "bytes_written"], later: &[] };
 const CHECKPOINT: Keys = Keys {
     of: "`[checkpoint]`",
-    known: &["retention_rounds", "per_checkpoint_cap_bytes", "store_cap_bytes", "allow_unprotected"],
-    later: &["hardlinks"],
+    known: &[
+        "retention_rounds",
+        "per_checkpoint_cap_bytes",
+        "store_cap_bytes",
+        "allow_unprotected",
+        "hardlinks",
+    ],
+    later: &[],
 };
 const UNPROTECTED: Keys =
     Keys { of: "`allow_unprotected`", known: &["paths", "reason", "max_bytes"], later: &[] };
@@ -102,6 +108,7 @@ pub(super) struct Stated {
     pub(super) default: Option<DefaultDecision>,
     pub(super) ask_means: Option<AskMeans>,
     pub(super) on_denial: Option<OnDenial>,
+    pub(super) hard_links: Option<HardLinks>,
     pub(super) arg_bytes: Option<u64>,
     pub(super) json_depth: Option<u64>,
     pub(super) iterations: Option<u32>,
@@ -219,6 +226,7 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
         ("ignore", OnDenial::Ignore),
         ("stop", OnDenial::Stop),
     ];
+    let links = [("refuse", HardLinks::Refuse), ("break", HardLinks::Break)];
     let engine = |key: &str| engine.and_then(|table| table.get(key));
     let limits = |key: &str| limits.and_then(|table| table.get(key));
     let checkpoint = subtable(page, document, &CHECKPOINT, "checkpoint");
@@ -247,6 +255,9 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
         files_changed: small(page, budget, "files_changed", any),
         bytes_written: large(page, budget, "bytes_written", u64::MAX >> 1),
         retention_rounds: small(page, checkpoint, "retention_rounds", 1..=100).map(Reverse),
+        hard_links: checkpoint
+            .and_then(|table| table.get("hardlinks"))
+            .and_then(|value| word(page, "hardlinks", value, &links)),
         checkpoint_cap: large(page, checkpoint, "per_checkpoint_cap_bytes", MOST_CHECKPOINT_BYTES),
         store_cap: large(page, checkpoint, "store_cap_bytes", MOST_STORE_BYTES),
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::policy::{
     matrix::{Mode, Profile},
-    set::{AskMeans, DefaultDecision, OnDenial},
+    set::{AskMeans, DefaultDecision, HardLinks, OnDenial},
 };
 
 fn place() -> Place {
@@ -285,6 +285,7 @@ fn what_is_right_loads() {
         retention_rounds = 9
         per_checkpoint_cap_bytes = 1_000_000
         store_cap_bytes = 2_000_000
+        hardlinks = "break"
         [[rule]]
         id = "a"
         effect = "allow"
@@ -320,11 +321,12 @@ fn what_is_right_loads() {
         retention_rounds: Some(9),
         checkpoint_cap: Some(1_000_000),
         store_cap: Some(2_000_000),
+        hard_links: HardLinks::Break,
     };
     assert_eq!(*set.settings(), settings);
     assert_eq!(set.examples(), 5);
     let places: Vec<_> = set.rules().iter().map(|rule| (rule.at.id.as_str(), rule.at.line)).collect();
-    assert_eq!(places, [("a", 31), ("b", 41)]);
+    assert_eq!(places, [("a", 32), ("b", 42)]);
 }
 
 #[test]
