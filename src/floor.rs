@@ -8,6 +8,7 @@ mod confusable;
 mod facts;
 mod fold;
 mod names;
+mod operand;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod tests;
 use confusable::confusable_name;
 pub use facts::{Access, FileKind, Location, PathFacts};
 pub use fold::{fold_text, invisible, spellings};
+pub use operand::judge_operand;
 
 /// What a call does, as far as the boundary depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,10 @@
 
 use std::sync::{Arc, Mutex, atomic::AtomicBool};
 
-use super::keeper::{KeepError, Keeper};
-
+use super::{
+    command::{self, Around, Commanded},
+    keeper::{KeepError, Keeper},
+};
 use crate::{
     contract::turn::{DecidedBy, Decision as ToldDecision, DecisionOutcome},
     host::CrashPoint,
@@ -20,7 +22,10 @@ use crate::{
     provider::message::{Call, ToolSpec},
     tool::{
         self, Action, ArgumentLimits, BadArguments, Done, Reading, Resolved, Tool, ToolContext,
-        ToolError, Writing, finish::Finish, write_files,
+        ToolError, Writing,
+        command::{RunCommand, Surroundings},
+        finish::Finish,
+        write_files,
     },
     workspace::Root,
 };
@@ -49,6 +54,8 @@ pub(super) enum Doing {
     Read(Reading),
     /// Writing: only through the keeper.
     Write(Writing),
+    /// Running: only after the keeper has made its intent durable.
+    Run(RunCommand),
 }
 
 /// What the gate holds for the length of a turn.
@@ -56,6 +63,7 @@ pub(super) struct Gate {
     policy: Arc<PolicySet>,
     context: ToolContext,
     keeper: Option<Arc<Mutex<Keeper>>>,
+    surroundings: Arc<Mutex<Surroundings>>,
 }
 
 impl Work {
@@ -63,7 +71,7 @@ impl Work {
     pub(super) fn only_reads(&self) -> bool {
         match self.doing {
             Doing::Read(_) => true,
-            Doing::Write(_) => false,
+            Doing::Write(_) | Doing::Run(_) => false,
         }
     }
 }
@@ -74,10 +82,12 @@ impl Gate {
         root: Arc<Root>,
         stop: Arc<AtomicBool>,
         keeper: Option<Arc<Mutex<Keeper>>>,
+        surroundings: Surroundings,
     ) -> Self {
+        let surroundings = Arc::new(Mutex::new(surroundings));
         let judging = Arc::clone(&policy);
         let judge = Arc::new(move |call: &_| decide(&judging, call).allows());
-        Self { policy, context: ToolContext { root, judge, stop }, keeper }
+        Self { policy, context: ToolContext { root, judge, stop }, keeper, surroundings }
     }
 
     /// The tools that the model may propose: those that the policy doesn't deny for every input.
@@ -108,6 +118,7 @@ impl Gate {
             Action::Finish(finish) => return Ok(Judged::Finish(finish)),
             Action::Read(reading) => Doing::Read(reading),
             Action::Write(writing) => Doing::Write(writing),
+            Action::Command(command) => Doing::Run(command),
         };
         let resolved = tool::resolve(&self.context.root, tool.name(), &arguments)?;
         let verdict = decide(&self.policy, &resolved.call);
@@ -131,8 +142,9 @@ impl Gate {
         judged: Vec<Payload>,
     ) -> Result<Ran, KeepError> {
         let (context, keeper) = (self.context.clone(), self.keeper.clone());
+        let surroundings = Arc::clone(&self.surroundings);
         let done = tokio::task::spawn_blocking(move || {
-            act(work, &context, keeper.as_deref(), operation, judged)
+            act(work, &context, keeper.as_deref(), &surroundings, operation, judged)
         });
         match done.await {
             Ok(result) => result,
@@ -150,6 +162,8 @@ pub(super) enum Ran {
     Told(String),
     /// It changed a file.
     Changed { path: String, applied: Applied, told: String },
+    /// It was started.
+    Commanded(Box<Commanded>),
     /// It ran and failed; nothing changed.
     Failed { message: String },
     /// It was refused before anything could happen.
@@ -167,10 +181,15 @@ fn act(
     work: Work,
     context: &ToolContext,
     keeper: Option<&Mutex<Keeper>>,
+    surroundings: &Mutex<Surroundings>,
     operation: OperationId,
     judged: Vec<Payload>,
 ) -> Result<Ran, KeepError> {
     match work.doing {
+        Doing::Run(input) => {
+            let around = Around { root: &context.root, stop: &context.stop, keeper, surroundings };
+            command::run(&input, &work.resolved, around, operation, judged)
+        }
         Doing::Read(reading) => {
             // Held only afterwards: a reading that is left behind must not hold the run's end up.
             let result = reading.run(&work.resolved, context);
@@ -203,7 +222,7 @@ fn act(
                     operation,
                     vec![Payload::OperationBlocked { cause: BEHIND_SYMLINK.to_owned() }],
                 )?;
-                let given = work.resolved.target().unwrap_or(path);
+                let given = work.resolved.target().unwrap_or_else(|| path.to_owned());
                 let message = format!(
                     "{given} is a symbolic link, and nothing is written through one; it leads to {path} \
                      [{BEHIND_SYMLINK}]"

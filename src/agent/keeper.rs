@@ -10,7 +10,7 @@ use crate::{
     contract::turn::{NormalizedMessage, Role},
     host::{CrashPoint, Host},
     id::{Digest, OperationId, SessionId, Timestamp, TurnId},
-    journal::{Event, JournalError, Log, Payload, Provenance},
+    journal::{DispatchCommitted, Event, JournalError, Log, Payload, Provenance},
     mutation::{self, About, Ended, Limits, MutationError, Protection, Vault},
     policy::{
         set::PolicySet,
@@ -18,7 +18,7 @@ use crate::{
     },
     session::{self, SessionError, Start, StoredCall, StoredMessage, StoredRole},
     store::{Durability, Store, StoreError},
-    tool::Writing,
+    tool::{Writing, command::Spawned},
     workspace::Root,
 };
 
@@ -242,6 +242,23 @@ impl Keeper {
             }
         }
         Ok(ended)
+    }
+
+    /// Makes a command's intent durable: from here on it may run.
+    pub(super) fn dispatch_command(
+        &mut self,
+        operation: OperationId,
+    ) -> Result<DispatchCommitted, KeepError> {
+        let about = self.event(operation, Provenance::Deterministic, Payload::OperationSucceeded {});
+        Ok(self.log.dispatch_command(&self.host, &mut self.store, &about, operation)?)
+    }
+
+    /// Journals the process of a command.
+    pub(super) fn spawned(&mut self, operation: OperationId, spawned: Spawned) -> Result<(), KeepError> {
+        let Spawned { pid, session, start_time } = spawned;
+        let boot_id = self.host.boot_id();
+        let event = Payload::CommandSpawned { pid, process_session: session, start_time, boot_id };
+        self.note(operation, vec![event])
     }
 
     /// The two events of a call that was judged.

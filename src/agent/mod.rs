@@ -4,6 +4,7 @@
 //! or prints a byte: what happens is told to an observer, what happened stands in the `TurnResult`.
 
 mod act;
+mod command;
 mod context;
 mod end;
 mod gate;

@@ -8,9 +8,10 @@ use crate::{
     contract::{
         ExitClass, Failure, TOOL_VERSION,
         turn::{
-            Allowance, Budget, Change, ChangeKind, CheckpointMade, Decision, Denial, ExcludedEffect,
-            ExcludedEffects, NormalizedMessage, Operation, OperationStatus, PolicyInForce, ProviderInfo,
-            Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult, TurnResultSchema, Usage,
+            Allowance, Budget, Change, ChangeKind, CheckpointMade, CommandRun, Decision, Denial,
+            Enforcement, ExcludedEffect, ExcludedEffects, NormalizedMessage, Operation, OperationStatus,
+            PolicyInForce, ProviderInfo, Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult,
+            TurnResultSchema, Usage,
         },
     },
     host::Host,
@@ -18,12 +19,15 @@ use crate::{
     mutation::{Applied, Coverage},
     policy::verdict::Verdict,
     provider::message::{Call, TokenUsage},
+    tool::Resolved,
 };
 
 /// Bytes of one message or output that documents carry; the model saw it whole.
 const MOST_TOLD: usize = 64 * 1024;
 /// Bytes of a name, an id or a path.
 const MOST_OF_A_NAME: usize = 1024;
+/// Words of a command.
+const MOST_WORDS: usize = 256;
 /// Bytes that all messages together may have in a document, and all events together.
 const MOST_IN_ALL: usize = 4 << 20;
 /// What is left of a text at least, so that each says what it was.
@@ -68,6 +72,7 @@ pub(super) struct Ending {
     pub(super) residual_risks: Vec<String>,
     pub(super) write_set: WriteSet,
     pub(super) state_dir: Option<String>,
+    pub(super) enforcement: Enforcement,
 }
 
 impl Record {
@@ -159,7 +164,7 @@ impl Record {
         &mut self,
         operation_id: OperationId,
         call: &Call,
-        target: Option<&str>,
+        resolved: &Resolved,
         verdict: &Verdict,
         decision: &Decision,
     ) -> u32 {
@@ -169,10 +174,12 @@ impl Record {
             return denial.count;
         }
         self.denied.insert(key, self.denials.len());
+        let argv = resolved.command().map(|command| command.argv.clone());
         self.denials.push(Denial {
             operation_id,
             tool: call.name.clone(),
-            path: target.map(str::to_owned),
+            path: if argv.is_some() { None } else { resolved.target() },
+            argv,
             redacted: false,
             because: decision.because,
             cause: decision.cause.clone(),
@@ -220,6 +227,19 @@ impl Record {
         let change =
             Change { path: path.clone(), kind, bytes_before, bytes_after, checkpoint_id, covered };
         self.changes.insert(path, change);
+    }
+
+    /// Records a command that was started: whatever it did, no rollback covers it.
+    pub(super) fn commanded(&mut self, operation: &mut Operation, run: CommandRun) {
+        self.excluded.shell.push(ExcludedEffect {
+            target: operation.target.clone().unwrap_or_default(),
+            reason: "what a command does is never protected".to_owned(),
+        });
+        operation.command = Some(run);
+    }
+
+    pub(super) fn any_command(&self) -> bool {
+        !self.excluded.shell.is_empty()
     }
 
     /// Records that an operation's outcome can't be proven.
@@ -283,6 +303,7 @@ impl Record {
             },
             state_dir: ending.state_dir,
             policy,
+            enforcement: ending.enforcement,
             provider: ending.provider,
             timing: Timing {
                 started_at: self.started_at,
@@ -326,12 +347,24 @@ fn cap(result: &mut TurnResult) {
         if let Some(target) = &mut operation.target {
             cut(target, MOST_OF_A_NAME);
         }
+        if let Some(run) = &mut operation.command {
+            run.argv.iter_mut().for_each(|word| cut(word, MOST_OF_A_NAME));
+            run.argv.truncate(MOST_WORDS);
+        }
     }
     for denial in &mut result.denials {
         cut(&mut denial.tool, MOST_OF_A_NAME);
         if let Some(path) = &mut denial.path {
             cut(path, MOST_OF_A_NAME);
         }
+        cap_words(&mut denial.argv);
+    }
+}
+
+fn cap_words(argv: &mut Option<Vec<String>>) {
+    if let Some(argv) = argv {
+        argv.iter_mut().for_each(|word| cut(word, MOST_OF_A_NAME));
+        argv.truncate(MOST_WORDS);
     }
 }
 
@@ -385,5 +418,6 @@ pub(super) fn unjudged(operation_id: OperationId, call: &Call, status: Operation
         checkpoint_id: None,
         before: None,
         after: None,
+        command: None,
     }
 }

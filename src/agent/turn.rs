@@ -19,16 +19,18 @@ use crate::{
         CauseCode, ExitClass, Failure,
         stream::StreamPayload,
         turn::{
-            NormalizedMessage, OperationStatus, PolicyInForce, ProviderInfo, StopReason, TurnResult,
+            Enforcement, NormalizedMessage, OperationStatus, PolicyInForce, ProviderInfo, SandboxLevel,
+            StopReason, TurnResult,
         },
     },
     host::Host,
     id::{SessionId, TurnId},
-    policy::set::{OnDenial, PolicySet},
+    policy::set::{OnDenial, PolicySet, Sandbox},
     provider::{
         Provider,
         message::{Call, Finish, Reply, Request},
     },
+    tool::command::Surroundings,
     workspace::Root,
 };
 
@@ -109,6 +111,8 @@ pub struct Setup<'a> {
     pub provider_info: ProviderInfo,
     /// What may be used.
     pub limits: TurnLimits,
+    /// What commands run in.
+    pub surroundings: Surroundings,
     /// Asks for an end.
     pub stop: Stop,
     /// Is told what happens, as it happens.
@@ -126,6 +130,7 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         Arc::clone(&setup.root),
         Arc::clone(&stopping),
         keeper.clone(),
+        setup.surroundings,
     );
     let mut turn = Turn {
         host: setup.host,
@@ -159,6 +164,13 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
             "{left} operations of earlier runs are left interrupted (--on-interrupted ignore)"
         ));
     }
+    let enforcement = Enforcement { sandbox: sandbox_of(turn.policy.settings().sandbox) };
+    if turn.record.any_command() {
+        residual_risks.push(
+            "commands ran without walls ([sandbox] mode = \"off\"): what they changed or sent isn't known"
+                .to_owned(),
+        );
+    }
     if scripted {
         residual_risks.push("the replies came from a cassette, not from a model".to_owned());
     }
@@ -182,8 +194,16 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         residual_risks,
         write_set: limits.write_set,
         state_dir,
+        enforcement,
     };
     record.end(host, ending)
+}
+
+fn sandbox_of(sandbox: Sandbox) -> SandboxLevel {
+    match sandbox {
+        Sandbox::Required => SandboxLevel::Required,
+        Sandbox::Off => SandboxLevel::Off,
+    }
 }
 
 /// Calls of one reply that are looked at.

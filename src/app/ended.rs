@@ -151,6 +151,11 @@ const OWN_FIELDS: &[&str] = &[
     "effective",
     "verb",
     "digest",
+    "executableDigest",
+    "before",
+    "after",
+    "checkpointId",
+    "sandbox",
     "sessionId",
     "turnId",
     "messageId",
@@ -183,7 +188,7 @@ fn scrub(redactor: &Redactor, value: &mut Value) {
 fn mark_redacted(before: &Ended, after: &mut Ended) {
     if let (Ended::Turn(before), Ended::Turn(after)) = (before, after) {
         for (before, after) in before.denials.iter().zip(&mut after.denials) {
-            after.redacted = before.path != after.path;
+            after.redacted = before.path != after.path || before.argv != after.argv;
         }
     }
 }

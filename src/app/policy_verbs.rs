@@ -271,6 +271,15 @@ fn subject_trace(subject: &Subject, decision: &ToldDecision) -> SubjectTrace {
             decision,
             because,
         },
+        Subject::Command(command) => SubjectTrace {
+            access: "exec".to_owned(),
+            given: command.shown(),
+            lexical: None,
+            resolved: None,
+            file_kind: "command".to_owned(),
+            decision,
+            because,
+        },
         Subject::Unresolved { given, reason } => SubjectTrace {
             access: "unresolved".to_owned(),
             given: given.clone(),

@@ -51,6 +51,12 @@ impl ProviderOptions {
     }
 }
 
+/// The variables that hold a provider's key, which no command is given.
+pub(super) fn key_variables(options: &ProviderOptions) -> Vec<String> {
+    let known = PRESETS.iter().filter_map(|preset| preset.key_variable).map(str::to_owned);
+    known.chain(options.api_key_env.clone()).collect()
+}
+
 /// Who answers, and what documents say of it.
 pub(super) struct Chosen {
     /// The provider; or why it can't be asked, which only a run tells.

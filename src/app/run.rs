@@ -21,7 +21,9 @@ use crate::{
     },
     host::Host,
     id::{SessionId, TurnId},
+    policy::command::shown,
     store::{StatePlace, Store},
+    tool::command::Surroundings,
 };
 
 /// What the caller asks of a run.
@@ -109,6 +111,14 @@ pub fn run(
         },
         prompt_round: keeper.as_ref().map_or(1, Keeper::prompt_round),
     };
+    let settings = policy.settings();
+    let surroundings = Surroundings::new(
+        host,
+        &root,
+        policy.passed(),
+        &providers::key_variables(&options.provider),
+        Duration::from_millis(settings.command_timeout_ms),
+    );
     let mut scrubbed = Scrubbed::new(redactor, observe);
     let setup = Setup {
         host,
@@ -125,6 +135,7 @@ pub fn run(
             context_limit: chosen.context_limit,
             write_set,
         },
+        surroundings,
         stop,
         observe: &mut |session, payload| scrubbed.tell(session, payload),
     };
@@ -172,7 +183,8 @@ pub(super) fn no_openat2(error: &io::Error) -> Fail {
 /// Denials are told in every case, also where they don't change the class.
 fn tell_denials(result: &TurnResult) {
     for denial in &result.denials {
-        let what = denial.path.as_deref().unwrap_or_default();
+        let command = denial.argv.as_deref().map(shown);
+        let what = command.as_deref().or(denial.path.as_deref()).unwrap_or_default();
         let by = denial.rule_id.as_deref().or(denial.cause.as_deref()).unwrap_or("default");
         tracing::warn!(
             "denied: {} {what} ({} times): {} [{by}]",

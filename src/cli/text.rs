@@ -10,7 +10,7 @@ use crate::{
         doctor::{DoctorReport, DoctorStatus},
         policy_report::{Explanation, PolicyReport},
         schema_report::SchemaReport,
-        turn::{ChangeKind, DecidedBy, DecisionOutcome, Denial, StopReason, TurnResult},
+        turn::{ChangeKind, DecidedBy, DecisionOutcome, Denial, Operation, StopReason, TurnResult},
     },
 };
 
@@ -43,6 +43,12 @@ fn turn(document: &TurnResult) -> String {
     }
     for risk in &document.residual_risks {
         lines.line(&format!("note: {risk}"));
+    }
+    let ran: Vec<String> = document.operations.iter().filter_map(command_line).collect();
+    ran.iter().take(MOST_CHANGES).for_each(|line| lines.line(line));
+    if ran.len() > MOST_CHANGES {
+        let more = ran.len() - MOST_CHANGES;
+        lines.line(&format!("ran: {more} more, see operations[] in the document (-o FILE)"));
     }
     for change in document.changes.iter().take(MOST_CHANGES) {
         let word = match change.kind {
@@ -101,8 +107,20 @@ fn changed(document: &TurnResult) -> String {
     if told.is_empty() { "no file".to_owned() } else { told.join(", ") }
 }
 
+fn command_line(operation: &Operation) -> Option<String> {
+    let run = operation.command.as_ref()?;
+    let how = match (run.exit_code, run.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) if run.timed_out => "timed out".to_owned(),
+        (None, None) => "ended with the run".to_owned(),
+    };
+    Some(format!("ran: {} ({how}, NOT protected by a checkpoint)", run.argv.join(" ")))
+}
+
 fn denial_line(denial: &Denial) -> String {
-    let what = denial.path.as_deref().unwrap_or_default();
+    let command = denial.argv.as_ref().map(|argv| argv.join(" "));
+    let what = command.as_deref().or(denial.path.as_deref()).unwrap_or_default();
     let times = if denial.count > 1 { format!(" ({} times)", denial.count) } else { String::new() };
     let by = match (&denial.rule_id, &denial.file, denial.line, &denial.cause) {
         (Some(rule), Some(file), Some(line), _) => format!(" [{rule}, {file}:{line}]"),

@@ -122,7 +122,7 @@ pub struct Explanation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectTrace {
-    /// What is done to it: `read`, `write` or `delete`.
+    /// What is done to it: `read`, `write` or `delete`; `exec` for a command.
     pub access: String,
     /// As the model wrote it.
     pub given: String,
@@ -130,7 +130,7 @@ pub struct SubjectTrace {
     pub lexical: Option<String>,
     /// After following links, relative to the workspace; null outside it.
     pub resolved: Option<String>,
-    /// What stands there: `regular`, `directory`, `absent` …
+    /// What stands there: `regular`, `directory`, `absent` …; `command` for a command.
     pub file_kind: String,
     /// The verdict on this subject alone.
     pub decision: DecisionOutcome,

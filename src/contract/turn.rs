@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::{Document, ExitClass, failure::Failure, schema_tag};
 use crate::id::{Digest, MessageId, OperationId, SessionId, Timestamp, TurnId};
 
+mod command;
 mod operation;
 
+pub use command::{CommandRun, Enforcement, SandboxLevel};
 pub use operation::{
     Change, ChangeKind, CheckpointMade, DecidedBy, Decision, DecisionOutcome, Denial, ExcludedEffect,
     ExcludedEffects, Operation, OperationStatus,
@@ -60,6 +62,8 @@ pub struct TurnResult {
     pub budget: Budget,
     /// The policy that decided.
     pub policy: PolicyInForce,
+    /// What confines commands.
+    pub enforcement: Enforcement,
     /// The provider that answered.
     pub provider: ProviderInfo,
     /// Where what is kept of the run lies; null where nothing could be kept.

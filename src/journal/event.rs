@@ -104,8 +104,8 @@ pub enum Payload {
     },
     /// The policy accepted that an operation has no images.
     UnprotectedOperationRecorded {
-        /// The bytes that aren't kept.
-        bytes: u64,
+        /// The bytes that aren't kept; null for a command, of which nobody can tell.
+        bytes: Option<u64>,
         /// The permission that came of the policy's decision.
         authorization_id: AuthorizationId,
     },
@@ -116,8 +116,19 @@ pub enum Payload {
     },
     /// From here on the effect may happen. The only authority on whether it can have.
     EffectDispatchCommitted {
-        /// The digest of the row of `inflight`.
-        inflight: Digest,
+        /// The digest of the row of `inflight`; null for a command, which has none.
+        inflight: Option<Digest>,
+    },
+    /// A command's process was started.
+    CommandSpawned {
+        /// Its id.
+        pid: u32,
+        /// The session of the process.
+        process_session: u32,
+        /// When it started, in ticks since the boot: with the id it names one process for good.
+        start_time: u64,
+        /// The kernel's id of this boot.
+        boot_id: String,
     },
     /// The effect happened and was seen.
     OperationSucceeded {},
@@ -156,6 +167,7 @@ impl Payload {
             Self::UnprotectedOperationRecorded { .. } => "UnprotectedOperationRecorded",
             Self::AuthorizationConsumed { .. } => "AuthorizationConsumed",
             Self::EffectDispatchCommitted { .. } => "EffectDispatchCommitted",
+            Self::CommandSpawned { .. } => "CommandSpawned",
             Self::OperationSucceeded {} => "OperationSucceeded",
             Self::OperationFailed { .. } => "OperationFailed",
             Self::OperationBlocked { .. } => "OperationBlocked",

@@ -104,7 +104,7 @@ impl Operation {
                 self.authorization = Some(authorization_id);
             }
             Payload::AuthorizationConsumed { .. } => self.authorization = None,
-            Payload::EffectDispatchCommitted { inflight } => self.inflight = Some(inflight),
+            Payload::EffectDispatchCommitted { inflight } => self.inflight = inflight,
             _ => {}
         }
         Ok(())

@@ -146,7 +146,8 @@ impl Log {
             }
             inflight.insert(tx)?;
             stage.push(event(Payload::AuthorizationConsumed { authorization_id: authorization }));
-            stage.push(event(Payload::EffectDispatchCommitted { inflight: inflight.digest() }));
+            let digest = Some(inflight.digest());
+            stage.push(event(Payload::EffectDispatchCommitted { inflight: digest }));
             Ok(())
         })?;
         host.crash_point(CrashPoint::Dispatched);
@@ -159,6 +160,27 @@ impl Log {
             return Err(error.into());
         }
         Ok(dispatched)
+    }
+
+    /// As [`Log::dispatch`], for a command: it has no images, and nothing of it can be put back.
+    pub fn dispatch_command(
+        &mut self,
+        host: &Host,
+        store: &mut Store,
+        about: &Event,
+        operation_id: OperationId,
+    ) -> Result<DispatchCommitted, JournalError> {
+        let event = |payload| Event { payload, operation_id: Some(operation_id), ..about.clone() };
+        let authorization_id = AuthorizationId::from_uuid(host.uuid());
+        self.write(host, store, Durability::Full, |_, stage| {
+            stage.push(event(Payload::UnprotectedOperationRecorded { bytes: None, authorization_id }));
+            stage.push(event(Payload::AuthorizationConsumed { authorization_id }));
+            stage.push(event(Payload::EffectDispatchCommitted { inflight: None }));
+            Ok::<_, JournalError>(())
+        })?;
+        host.crash_point(CrashPoint::Dispatched);
+        store.anchor(self.head)?;
+        Ok(DispatchCommitted { operation_id })
     }
 
     /// Ends an operation. One that is proven takes its row of `inflight` along; one that isn't keeps

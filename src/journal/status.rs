@@ -81,6 +81,8 @@ impl Status {
             ) => Self::Prepared,
             (Some(Self::Prepared), Payload::AuthorizationConsumed { .. }) => Self::Authorized,
             (Some(Self::Authorized), Payload::EffectDispatchCommitted { .. }) => Self::DispatchCommitted,
+            // The process is there; what it does is still to be seen.
+            (Some(Self::DispatchCommitted), Payload::CommandSpawned { .. }) => Self::DispatchCommitted,
             (Some(Self::DispatchCommitted), Payload::OperationUnknownOutcome { .. }) => {
                 Self::UnknownOutcome
             }
@@ -139,9 +141,10 @@ mod tests {
                 rows: Digest::of(b""),
                 authorization_id,
             },
-            Payload::UnprotectedOperationRecorded { bytes: 1, authorization_id },
+            Payload::UnprotectedOperationRecorded { bytes: Some(1), authorization_id },
             Payload::AuthorizationConsumed { authorization_id },
-            Payload::EffectDispatchCommitted { inflight: Digest::of(b"") },
+            Payload::EffectDispatchCommitted { inflight: Some(Digest::of(b"")) },
+            Payload::CommandSpawned { pid: 1, process_session: 1, start_time: 1, boot_id: cause() },
             Payload::OperationSucceeded {},
             Payload::OperationFailed { cause: cause() },
             Payload::OperationBlocked { cause: cause() },
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn nothing_is_dispatched_without_images_and_authority() {
-        let dispatch = Payload::EffectDispatchCommitted { inflight: Digest::of(b"") };
+        let dispatch = Payload::EffectDispatchCommitted { inflight: Some(Digest::of(b"")) };
         for before in [None, Some(Status::Proposed), Some(Status::Decided), Some(Status::Prepared)] {
             assert!(Status::next(before, &dispatch).is_err(), "{before:?}");
         }
@@ -208,7 +211,11 @@ mod tests {
         for event in kinds() {
             match Status::next(Some(Status::DispatchCommitted), &event) {
                 Ok(after) => {
-                    assert!(matches!(after, Status::Succeeded | Status::Failed | Status::UnknownOutcome))
+                    let stays = matches!(event, Payload::CommandSpawned { .. });
+                    assert_eq!(stays, after == Status::DispatchCommitted);
+                    let ends =
+                        matches!(after, Status::Succeeded | Status::Failed | Status::UnknownOutcome);
+                    assert!(ends || stays);
                 }
                 Err(error) => assert_eq!(error.kind, event.kind()),
             }

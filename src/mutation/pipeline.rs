@@ -343,7 +343,9 @@ impl Sealed {
                     let rows = checkpoint::commit(host, store, tx, new)?.rows;
                     Payload::CheckpointCommitted { checkpoint_id, targets: 1, rows, authorization_id }
                 }
-                None => Payload::UnprotectedOperationRecorded { bytes: proposed, authorization_id },
+                None => {
+                    Payload::UnprotectedOperationRecorded { bytes: Some(proposed), authorization_id }
+                }
             };
             stage.push(event(about, payload));
             tx.execute_one(

@@ -1,6 +1,7 @@
 //! A call as `decide` sees it: the tool, its action class, and everything that it touches, pinned
 //! down beforehand by whoever could look (the tool room). Values alone: no handle, no I/O.
 
+pub use super::command::{CommandFacts, Operand};
 pub use crate::floor::{Access, FileKind, Location, PathFacts};
 
 /// The built-in tools, by their exact names. A name that isn't here belongs to no class.
@@ -76,13 +77,15 @@ pub struct ResolvedCall {
 /// A thing that a call touches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// A path of the file system.
+    /// A path of the file system. Of a command: the directory that it runs in.
     Path {
         /// What is done to it.
         access: Access,
         /// Where it is and what stands there.
         path: PathFacts,
     },
+    /// A program and its words.
+    Command(CommandFacts),
     /// Something that can't be pinned down; it never becomes an allow.
     Unresolved {
         /// As the model wrote it.

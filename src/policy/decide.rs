@@ -4,6 +4,7 @@
 //! subject is judged alone and the strictest verdict is the call's. `explain` shows the very steps
 //! that are taken here.
 
+mod command;
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +51,10 @@ pub(super) fn judge(set: &PolicySet, call: &ResolvedCall) -> Judged {
             format!("`{}` is not a tool that this version can judge, so it is denied.", call.tool),
         ));
     };
-    if call.subjects.is_empty() {
+    // A command's directory alone says nothing of what is run in it.
+    let runs = |subject: &Subject| !matches!(subject, Subject::Path { .. });
+    let told = class != ActionClass::RunCommand || call.subjects.iter().any(runs);
+    if call.subjects.is_empty() || !told {
         let mut verdict = Verdict::of(
             Decision::Deny,
             Because::Unresolved,
@@ -86,6 +90,7 @@ pub(super) fn matches(set: &PolicySet, rule: u32, call: &ResolvedCall) -> bool {
         Subject::Path { access, path } => {
             matching(set, &call.tool, *access, path).matched.contains(&rule)
         }
+        Subject::Command(facts) => command::matching(set, &call.tool, facts).matched.contains(&rule),
         Subject::Unresolved { .. } => false,
     })
 }
@@ -93,6 +98,7 @@ pub(super) fn matches(set: &PolicySet, rule: u32, call: &ResolvedCall) -> bool {
 fn judge_subject(set: &PolicySet, tool: &str, class: ActionClass, subject: &Subject) -> JudgedSubject {
     let (access, path) = match subject {
         Subject::Path { access, path } => (*access, path),
+        Subject::Command(facts) => return command::judge(set, tool, facts),
         Subject::Unresolved { given, reason } => {
             return JudgedSubject { verdict: unresolved(given, reason), matched: Vec::new() };
         }
@@ -100,10 +106,30 @@ fn judge_subject(set: &PolicySet, tool: &str, class: ActionClass, subject: &Subj
     let rules = matching(set, tool, access, path);
     let verdict = boundary(set, tool, class, access, path)
         .or_else(|| (path.kind == FileKind::Unknown).then(|| unresolved(&path.given, "path-unreadable")))
-        .unwrap_or_else(|| by_rules(set, tool, class, path, &rules));
+        .unwrap_or_else(|| match class {
+            // The directory that a command runs in is asked about denies; its words are what is granted.
+            ActionClass::RunCommand => working_directory(set, tool, &path.given, &rules),
+            ActionClass::ListFiles
+            | ActionClass::ReadFile
+            | ActionClass::SearchText
+            | ActionClass::WriteFile
+            | ActionClass::Delete
+            | ActionClass::Transfer => by_rules(set, tool, class, &path.given, &rules),
+        });
     let mut matched = rules.matched;
     matched.sort_unstable();
     JudgedSubject { verdict, matched }
+}
+
+fn working_directory(set: &PolicySet, tool: &str, given: &str, rules: &Matching) -> Verdict {
+    let by = rules.deny.or(rules.ask).and_then(|index| set.rule(index));
+    by.map_or_else(
+        || {
+            let text = format!("Nothing denies `{given}` as working directory.");
+            Verdict::of(Decision::Allow, Because::Matrix, text)
+        },
+        |rule| ruled(rule, tool, given),
+    )
 }
 
 fn unresolved(given: &str, reason: &'static str) -> Verdict {
@@ -132,11 +158,15 @@ fn boundary(
         };
         own.map(|boundary| floor::Hit::of_run(boundary, path))
     })?;
-    Some(Verdict {
+    Some(boundary_verdict(hit))
+}
+
+fn boundary_verdict(hit: floor::Hit) -> Verdict {
+    Verdict {
         cause: Some(hit.boundary.token()),
         suggest: hit.boundary.suggest().map(str::to_owned),
         ..Verdict::of(Decision::Deny, Because::Floor, hit.reason)
-    })
+    }
 }
 
 /// Whether a call tells what the file holds. An edit does, by what it says of a text that isn't
@@ -192,15 +222,8 @@ fn matching(set: &PolicySet, tool: &str, access: Access, path: &PathFacts) -> Ma
     found
 }
 
-fn by_rules(
-    set: &PolicySet,
-    tool: &str,
-    class: ActionClass,
-    path: &PathFacts,
-    rules: &Matching,
-) -> Verdict {
+fn by_rules(set: &PolicySet, tool: &str, class: ActionClass, given: &str, rules: &Matching) -> Verdict {
     let settings = &set.settings;
-    let given = &path.given;
     let by = |index: Option<u32>| index.and_then(|index| set.rule(index));
     if let Some(rule) = by(rules.deny) {
         return ruled(rule, tool, given);
@@ -257,7 +280,8 @@ fn granted_elsewhere(set: &PolicySet, tool: &str, class: ActionClass) -> Option<
         ActionClass::ListFiles | ActionClass::ReadFile | ActionClass::SearchText => Access::Read,
         ActionClass::WriteFile => Access::Write,
         ActionClass::Delete => Access::Delete,
-        ActionClass::RunCommand | ActionClass::Transfer => return None,
+        ActionClass::RunCommand => return granted_commands(set, tool),
+        ActionClass::Transfer => return None,
     };
     let mut told: Vec<&str> = Vec::new();
     let grants = set.rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.tools.names(tool));
@@ -270,5 +294,12 @@ fn granted_elsewhere(set: &PolicySet, tool: &str, class: ActionClass) -> Option<
             told.push(&named.text);
         }
     }
+    (!told.is_empty()).then(|| format!("Granted to `{tool}`: {}.", told.join(", ")))
+}
+
+fn granted_commands(set: &PolicySet, tool: &str) -> Option<String> {
+    let grants = set.rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.tools.names(tool));
+    let commands = grants.flat_map(|rule| rule.when.command.iter().flatten());
+    let told: Vec<String> = commands.take(TOLD_GLOBS).map(|named| format!("`{}`", named.text)).collect();
     (!told.is_empty()).then(|| format!("Granted to `{tool}`: {}.", told.join(", ")))
 }

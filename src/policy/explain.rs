@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    call::{Access, PathFacts, ResolvedCall, Subject},
+    call::{Access, CommandFacts, PathFacts, ResolvedCall, Subject},
     decide,
     rule::{Effect, Failed, Rule},
     set::PolicySet,
@@ -38,16 +38,23 @@ pub fn explain<'a>(set: &'a PolicySet, call: &ResolvedCall) -> Trace<'a> {
     let judged = decide::judge(set, call);
     let matched: BTreeSet<u32> =
         judged.subjects.iter().flat_map(|subject| subject.matched.iter().copied()).collect();
-    let first = call.subjects.iter().find_map(|subject| match subject {
-        Subject::Path { access, path } => Some((*access, path)),
-        Subject::Unresolved { .. } => None,
-    });
-    let near_misses = first.map_or_else(Vec::new, |(access, path)| {
+    // What a command is denied for mostly lies in its words, not in the directory beside them.
+    let words = call.subjects.iter().find(|subject| matches!(subject, Subject::Command(_)));
+    let first = words
+        .or_else(|| call.subjects.iter().find(|subject| !matches!(subject, Subject::Unresolved { .. })));
+    let near_misses = first.map_or_else(Vec::new, |subject| {
         let others = (0..).zip(&set.rules).filter(|(index, rule)| {
             rule.tools.names(&call.tool) && !matched.contains(index) && !judged.subjects.is_empty()
         });
         others
-            .map(|(index, rule)| NearMiss { rule, failed: failed(set, index, rule, access, path) })
+            .filter_map(|(index, rule)| {
+                let failed = match subject {
+                    Subject::Path { access, path } => failed(set, index, rule, *access, path),
+                    Subject::Command(command) => failed_on_command(rule, command),
+                    Subject::Unresolved { .. } => return None,
+                };
+                Some(NearMiss { rule, failed })
+            })
             .collect()
     });
     Trace {
@@ -81,6 +88,20 @@ fn failed(set: &PolicySet, index: u32, rule: &Rule, access: Access, path: &PathF
         return wanted(&stated_here, format!("{}, where it leads", path.resolved.shown()));
     }
     rule.file_fails(path).unwrap_or_else(|| wanted(&stated_here, path.resolved.shown().to_owned()))
+}
+
+/// What a rule wanted of a command that it doesn't match.
+fn failed_on_command(rule: &Rule, command: &CommandFacts) -> Failed {
+    let named = rule.when.command.iter().flatten().map(|named| named.text.as_str());
+    let named: Vec<&str> = named.collect();
+    if !named.is_empty() {
+        let condition = "when.command".to_owned();
+        return Failed { condition, saw: command.shown(), wanted: named.join(" or ") };
+    }
+    let all = [Access::Read, Access::Write, Access::Delete];
+    let stated =
+        all.into_iter().filter_map(|access| rule.when.globs(access).map(|globs| (access, globs)));
+    wanted(&stated.collect::<Vec<_>>(), command.shown())
 }
 
 fn wanted(stated: &[(Access, &[super::rule::NamedGlob])], saw: String) -> Failed {

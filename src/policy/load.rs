@@ -5,6 +5,7 @@
 //! tree may only tighten: what it states is compared with what holds without it, and its grants have
 //! no effect.
 
+mod command;
 mod document;
 mod file;
 mod read;
@@ -14,13 +15,17 @@ mod vars;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use crate::id::Digest;
 
 use super::{
     decide,
     diagnostic::{Diagnostic, Page},
+    environment::Passed,
     glob::Patterns,
     preset,
     rule::{Effect, Rule, Tier},
@@ -256,6 +261,7 @@ fn assemble(files: &mut [Loaded], place: &Place) -> Option<PolicySet> {
         }
     };
     set.waived = waived;
+    set.passed = passed(files);
     set.files = files
         .iter()
         .map(|file| PolicyFile { name: file.name.clone(), tier: file.tier, digest: file.key.1 })
@@ -360,6 +366,30 @@ fn settings(files: &[Loaded]) -> Settings {
         hard_links: strictest(above, repo, default.hard_links, |stated| stated.hard_links),
         checkpoint_cap: stated(above, repo, |stated| stated.checkpoint_cap),
         store_cap: stated(above, repo, |stated| stated.store_cap),
+        sandbox: strictest(above, repo, default.sandbox, |stated| stated.sandbox),
+        command_timeout_ms: strictest(above, repo, default.command_timeout_ms, |stated| {
+            stated.command_timeout_ms
+        }),
+    }
+}
+
+/// What commands are given: of several lists what all of them name, and a file of the checked-out
+/// tree can only take away.
+fn passed(files: &[Loaded]) -> Passed {
+    fn common<T: Ord + Clone>(
+        files: &[Loaded],
+        of: impl Fn(&Draft) -> Option<&BTreeSet<T>>,
+    ) -> BTreeSet<T> {
+        let (repo, above): (Vec<&Loaded>, Vec<&Loaded>) =
+            files.iter().partition(|file| file.tier == Tier::Repo);
+        let mut stated = above.iter().filter_map(|file| of(&file.draft));
+        let Some(first) = stated.next() else { return BTreeSet::new() };
+        let tighter = repo.iter().filter_map(|file| of(&file.draft));
+        stated.chain(tighter).fold(first.clone(), |all, more| all.intersection(more).cloned().collect())
+    }
+    Passed {
+        variables: common(files, |draft| draft.variables.as_ref()),
+        toolchains: common(files, |draft| draft.toolchains.as_ref()),
     }
 }
 

@@ -4,8 +4,10 @@
 //! does it elsewhere and hands values in.
 
 pub mod call;
+pub mod command;
 pub mod decide;
 pub mod diagnostic;
+pub mod environment;
 pub mod explain;
 mod glob;
 pub mod load;

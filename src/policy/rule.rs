@@ -2,6 +2,7 @@
 
 use super::{
     call::{Access, ActionClass, BUILTIN_TOOLS, FileKind, PathFacts},
+    command::{CommandFacts, Exact, Seen, Shape},
     glob::Glob,
     verdict::{Decision, RuleRef},
 };
@@ -93,6 +94,24 @@ pub(super) struct When {
     pub(super) write: Option<Vec<NamedGlob>>,
     pub(super) delete: Option<Vec<NamedGlob>>,
     pub(super) file: Option<FileWhen>,
+    /// Any of them.
+    pub(super) command: Option<Vec<NamedCommand>>,
+}
+
+/// A command with the text that it was read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedCommand {
+    pub(super) text: String,
+    pub(super) pattern: CommandPattern,
+}
+
+/// What `when.command` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CommandPattern {
+    /// These words.
+    Exact(Exact),
+    /// A command of this shape, wherever it hides; not for grants.
+    Shape(Shape),
 }
 
 /// A glob with the text that it was read from.
@@ -193,9 +212,34 @@ impl When {
         }
     }
 
-    /// Whether it names no path at all, so that it covers every one.
+    /// Whether it names no path and no command, so that it covers every path.
     pub(super) fn any_path(&self) -> bool {
+        self.names_no_path() && self.command.is_none()
+    }
+
+    fn names_no_path(&self) -> bool {
         self.read.is_none() && self.write.is_none() && self.delete.is_none()
+    }
+
+    /// Whether it concerns nothing in particular, so that it covers every command.
+    pub(super) fn any_command(&self) -> bool {
+        self.any_path() && self.file.is_none()
+    }
+
+    /// Whether a grant covers a command by its words.
+    pub(super) fn covers(&self, root: &str, command: &CommandFacts) -> bool {
+        self.command.iter().flatten().any(|named| match &named.pattern {
+            CommandPattern::Exact(exact) => exact.covers(root, command),
+            CommandPattern::Shape(_) => false,
+        })
+    }
+
+    /// Whether a deny or an ask may concern a command.
+    pub(super) fn may_concern(&self, seen: &Seen) -> bool {
+        self.command.iter().flatten().any(|named| match &named.pattern {
+            CommandPattern::Exact(exact) => exact.may_be(seen),
+            CommandPattern::Shape(shape) => shape.may_be(seen),
+        })
     }
 }
 

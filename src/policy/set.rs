@@ -7,11 +7,12 @@ use crate::{
 };
 
 use super::{
-    call::{Access, PathFacts},
+    call::{Access, ActionClass, PathFacts},
+    environment::Passed,
     glob::{GlobIndex, Patterns, Uncompilable},
-    matrix::{Mode, Profile},
+    matrix::{self, Mode, Profile},
     rule::{Effect, Rule, Tier},
-    verdict::RuleRef,
+    verdict::{Decision, RuleRef},
 };
 
 /// Where a policy holds: what absolute paths and `${HOME}` mean.
@@ -74,6 +75,15 @@ pub enum HardLinks {
     Break,
 }
 
+/// What has to confine a command. The stricter first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sandbox {
+    /// Walls that are proven to hold; without them no command runs.
+    Required,
+    /// Nothing.
+    Off,
+}
+
 /// The settings that hold: of each the strictest that was stated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -107,6 +117,10 @@ pub struct Settings {
     pub checkpoint_cap: Option<u64>,
     /// A lower cap of the store. Bytes.
     pub store_cap: Option<u64>,
+    /// What has to confine a command.
+    pub sandbox: Sandbox,
+    /// How long a command may run. Milliseconds.
+    pub command_timeout_ms: u64,
 }
 
 impl Default for Settings {
@@ -127,6 +141,8 @@ impl Default for Settings {
             hard_links: HardLinks::Refuse,
             checkpoint_cap: None,
             store_cap: None,
+            sandbox: Sandbox::Required,
+            command_timeout_ms: 300_000,
         }
     }
 }
@@ -153,6 +169,8 @@ pub struct PolicySet {
     pub(super) protected: GlobIndex,
     /// What may be changed without images, where they don't fit.
     pub(super) waived: Waived,
+    /// What commands are given of the environment.
+    pub(super) passed: Passed,
     /// Paths of this run, folded.
     guarded: Vec<String>,
 }
@@ -217,6 +235,7 @@ impl PolicySet {
             examples: 0,
             protected,
             waived: Waived::default(),
+            passed: Passed::default(),
             guarded: Vec::new(),
         })
     }
@@ -263,14 +282,41 @@ impl PolicySet {
         most.max().copied()
     }
 
-    /// Whether a rule denies a tool whatever it is asked, so that it needn't be offered.
+    /// What commands are given of the environment.
+    pub fn passed(&self) -> &Passed {
+        &self.passed
+    }
+
+    /// Whether a tool is denied whatever it is asked, so that it needn't be offered.
     pub fn denies_every_call(&self, tool: &str) -> bool {
+        let class = ActionClass::of_tool(tool);
+        if class == Some(ActionClass::RunCommand) && !self.may_run_commands() {
+            return true;
+        }
         self.rules.iter().any(|rule| {
             rule.effect == Effect::Deny
                 && rule.tools.names(tool)
                 && rule.when.any_path()
                 && rule.when.file.is_none()
         })
+    }
+
+    /// Whether there is a command that could be allowed: without a grant none is.
+    fn may_run_commands(&self) -> bool {
+        let settings = &self.settings;
+        let class = ActionClass::RunCommand;
+        let matrix = matrix::judge(settings.mode, settings.profile, class, settings.sensitive_override);
+        let grants = |rule: &Rule| {
+            rule.effect == Effect::Allow
+                && rule.tools.names("run_command")
+                && (rule.when.command.is_some() || rule.when.any_command())
+        };
+        settings.sandbox == Sandbox::Off
+            && match matrix {
+                Decision::Allow => true,
+                Decision::Ask => self.rules.iter().any(grants),
+                Decision::Deny => false,
+            }
     }
 
     /// Lowers the mode; never raises it.

@@ -35,7 +35,8 @@ impl BadArguments {
         Self { over_limit: false, message: message.into() }
     }
 
-    fn limit(message: impl Into<String>) -> Self {
+    /// Something over a limit.
+    pub fn limit(message: impl Into<String>) -> Self {
         Self { over_limit: true, message: message.into() }
     }
 }

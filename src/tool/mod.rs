@@ -6,6 +6,7 @@
 
 pub mod args;
 mod bounded;
+pub mod command;
 pub mod finish;
 mod list_files;
 mod read_file;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::{
     Done, ToolContext, ToolError,
     args::{Arguments, BadArguments},
+    command::RunCommand,
     finish::{self, Finish},
     list_files::{self, ListFiles},
     read_file::{self, ReadFile},
@@ -32,6 +33,8 @@ pub enum Tool {
     EditFile,
     /// Removes a file.
     DeleteFile,
+    /// Runs a program.
+    RunCommand,
     /// Ends the turn.
     Finish,
 }
@@ -43,6 +46,8 @@ pub enum Action {
     Read(Reading),
     /// Changes the tree; judged, sealed, journaled, then done.
     Write(Writing),
+    /// Runs a program; judged, journaled, then done.
+    Command(RunCommand),
     /// Ends the turn; touches nothing.
     Finish(Finish),
 }
@@ -60,13 +65,14 @@ pub enum Reading {
 
 impl Tool {
     /// Every tool, in the order in which they are offered.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ListFiles,
         Self::ReadFile,
         Self::SearchText,
         Self::CreateFile,
         Self::EditFile,
         Self::DeleteFile,
+        Self::RunCommand,
         Self::Finish,
     ];
 
@@ -84,6 +90,7 @@ impl Tool {
             Self::CreateFile => "create_file",
             Self::EditFile => "edit_file",
             Self::DeleteFile => "delete_file",
+            Self::RunCommand => "run_command",
             Self::Finish => finish::NAME,
         }
     }
@@ -114,6 +121,12 @@ impl Tool {
             Self::DeleteFile => {
                 "DESTRUCTIVE: remove a file of the workspace. Directories can't be removed."
             }
+            Self::RunCommand => {
+                "Run a program in the workspace and wait for its end: argv is the program and its words, \
+                 and no shell reads them, so there are no pipes, redirects or globs. No input. Its output \
+                 is told, of a long one the head and the tail. Only commands that the policy grants run; \
+                 to read, list or search, use the other tools."
+            }
             Self::Finish => {
                 "End the turn. Call it once, alone, when the task is done or can't be done, with a \
                  summary for the person who reads the result. Nobody can answer questions."
@@ -125,7 +138,7 @@ impl Tool {
     pub fn mutating(self) -> bool {
         match self {
             Self::ListFiles | Self::ReadFile | Self::SearchText | Self::Finish => false,
-            Self::CreateFile | Self::EditFile | Self::DeleteFile => true,
+            Self::CreateFile | Self::EditFile | Self::DeleteFile | Self::RunCommand => true,
         }
     }
 
@@ -138,6 +151,7 @@ impl Tool {
             Self::CreateFile => schema_of::<CreateFile>(),
             Self::EditFile => schema_of::<EditFile>(),
             Self::DeleteFile => schema_of::<DeleteFile>(),
+            Self::RunCommand => schema_of::<RunCommand>(),
             Self::Finish => schema_of::<Finish>(),
         }
     }
@@ -151,6 +165,7 @@ impl Tool {
             Self::CreateFile => Action::Write(Writing::Create(typed(self, arguments)?)),
             Self::EditFile => Action::Write(Writing::edit(typed(self, arguments)?)),
             Self::DeleteFile => Action::Write(Writing::Delete(typed(self, arguments)?)),
+            Self::RunCommand => Action::Command(typed(self, arguments)?),
             Self::Finish => Action::Finish(typed(self, arguments)?),
         })
     }

@@ -3,10 +3,15 @@
 
 use serde_json::Value;
 
-use super::args::{Arguments, BadArguments};
+use super::{
+    args::{Arguments, BadArguments},
+    command,
+};
 use crate::{
     policy::{
-        call::{Access, ActionClass, FileKind, Location, PathFacts, ResolvedCall, Subject},
+        call::{
+            Access, ActionClass, CommandFacts, FileKind, Location, PathFacts, ResolvedCall, Subject,
+        },
         path::read_path,
     },
     workspace::{Kind, Look, Root, Spot},
@@ -30,11 +35,20 @@ impl Resolved {
         }
     }
 
-    /// The path as the model wrote it, for documents.
-    pub fn target(&self) -> Option<&str> {
+    /// The command that the call runs.
+    pub fn command(&self) -> Option<&CommandFacts> {
+        self.call.subjects.iter().find_map(|subject| match subject {
+            Subject::Command(command) => Some(command),
+            Subject::Path { .. } | Subject::Unresolved { .. } => None,
+        })
+    }
+
+    /// What the call is about, as the model wrote it: the path, or the command.
+    pub fn target(&self) -> Option<String> {
         self.call.subjects.first().map(|subject| match subject {
-            Subject::Path { path, .. } => path.given.as_str(),
-            Subject::Unresolved { given, .. } => given.as_str(),
+            Subject::Path { path, .. } => path.given.clone(),
+            Subject::Command(command) => command.shown(),
+            Subject::Unresolved { given, .. } => given.clone(),
         })
     }
 }
@@ -49,9 +63,7 @@ pub fn resolve(root: &Root, tool: &str, arguments: &Arguments) -> Result<Resolve
         ActionClass::ListFiles | ActionClass::ReadFile | ActionClass::SearchText => Access::Read,
         ActionClass::WriteFile => Access::Write,
         ActionClass::Delete => Access::Delete,
-        ActionClass::RunCommand => {
-            return unresolved(call, arguments, &["argv", "command"], "command-not-judged");
-        }
+        ActionClass::RunCommand => return command::resolve(root, arguments),
         ActionClass::Transfer => return unresolved(call, arguments, &["url"], "host-not-judged"),
     };
     let given = match arguments.get("path") {
@@ -92,7 +104,12 @@ fn unresolved(
     Ok(Resolved { call: call(vec![Subject::Unresolved { given, reason }]), look: None })
 }
 
-fn facts(given: &str, lexical: Location, look: &Look) -> PathFacts {
+/// A path that a call touches.
+pub(super) fn path_subject(access: Access, path: PathFacts) -> Subject {
+    Subject::Path { access, path }
+}
+
+pub(super) fn facts(given: &str, lexical: Location, look: &Look) -> PathFacts {
     PathFacts {
         given: given.to_owned(),
         lexical,

@@ -52,7 +52,7 @@ pub fn fields(tool: &str) -> Option<&'static [(&'static str, FieldType)]> {
         "create_file" => &[("path", Text), ("content", Text)],
         "edit_file" => &[("path", Text), ("edits", List)],
         "delete_file" => &[("path", Text)],
-        "run_command" => &[("argv", List), ("command", Text), ("cwd", Text), ("timeoutMs", Count)],
+        "run_command" => &[("argv", List), ("cwd", Text), ("timeoutMs", Count)],
         "fetch_url" => &[("url", Text), ("maxBytes", Count)],
         _ => return None,
     };

@@ -126,6 +126,23 @@ impl Root {
         }
     }
 
+    /// Opens the very directory that was looked at; one that was swapped since is refused.
+    pub fn open_dir(&self, seen: &Look) -> Result<OwnedFd, WorkspaceError> {
+        let Spot::Inside(path) = &seen.spot else {
+            return Err(WorkspaceError::Changed("the path".to_owned()));
+        };
+        let read = |errno| WorkspaceError::Read { path: path.clone(), source: io::Error::from(errno) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let name = if path.is_empty() { "." } else { path };
+        let fd = openat2(self.fd(), name, flags, Mode::empty(), resolve).map_err(read)?;
+        let stat = fstat(&fd).map_err(read)?;
+        match seen.identity == Some((stat.st_dev, stat.st_ino)) {
+            true => Ok(fd),
+            false => Err(WorkspaceError::Changed(path.clone())),
+        }
+    }
+
     /// Whether the kernel can contain a path by handle (`openat2`, Linux 5.6).
     pub fn contains_by_handle(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;

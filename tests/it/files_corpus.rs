@@ -34,12 +34,12 @@ use crate::{
     mock::{Answer, MockServer},
 };
 
-/// What needs rollback, recovery, a listing of checkpoints, evidence, reports, commands, mounts or a
+/// What needs rollback, recovery, a listing of checkpoints, evidence, reports, mounts or a
 /// sweep.
 const PENDING: &str = "
 ENC-009 ENC-015 ENC-018 EOL-007 EDT-012 BIN-001 BIN-002 MET-014 MET-015
 PTH-004 PTH-005 PTH-006 PTH-008 PTH-016
-RBK-001 RBK-002 RBK-003 RBK-004 RBK-006 RBK-007 RBK-008 RBK-009 RBK-011 RBK-012 RBK-016 RBK-018
+RBK-001 RBK-002 RBK-003 RBK-004 RBK-006 RBK-007 RBK-009 RBK-011 RBK-012 RBK-016 RBK-018
 RBK-022 RBK-024
 CRS-001 CRS-003 CRS-005 CRS-007 CRS-011 CRS-012 CRS-013 CRS-016 CRS-017 CRS-019 CRS-021 CRS-023
 CON-009 SEC-003 SEC-004 SEC-006 SEC-008
@@ -67,7 +67,9 @@ fn cause_of(reason: &str) -> &str {
 
 const POLICY: &str = "version = 1\n[[rule]]\nid = \"all\"\neffect = \"allow\"\n\
     tools = [\"read_file\", \"create_file\", \"edit_file\", \"delete_file\"]\n\
-    when.read = [\"**\"]\nwhen.write = [\"**\"]\n";
+    when.read = [\"**\"]\nwhen.write = [\"**\"]\n\
+    [[rule]]\nid = \"rm\"\neffect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = \"rm a\"\n\
+    [sandbox]\nmode = \"off\"\n";
 
 #[derive(Debug, Clone)]
 struct Case {
@@ -136,7 +138,7 @@ fn every_case_runs_or_is_pending() {
 }
 
 const ALL: usize = 88;
-const RUN: usize = 43;
+const RUN: usize = 44;
 
 /// The harness sees a wrong byte, a wrong outcome, a wrong reason and a wrong word.
 #[test]
@@ -692,6 +694,18 @@ impl<'c> Bench<'c> {
                 let stray = self.stray();
                 holds(stray.is_empty(), || format!("left behind: {stray:?}"))
             }
+            "excluded_effect" => {
+                let document = last()?.json();
+                let effects = &document["excludedEffects"][expected["kind"].as_str().unwrap()];
+                let told = effects.as_array().is_some_and(|effects| effects.len() == 1);
+                let gone = !self.env.workspace().join("a").exists();
+                holds(told && gone, || format!("{effects}, gone: {gone}"))
+            }
+            "checkpoint_count" => {
+                let document = last()?.json();
+                let made = document["checkpoints"].as_array().map_or(0, Vec::len);
+                holds(value == made, || format!("{made} checkpoints"))
+            }
             "journal_intact" => self.journal_is_intact(),
             // A panic is 70, a signal no code at all.
             "no_panic" => {
@@ -842,6 +856,10 @@ fn call(step: &Value) -> Option<(String, Value)> {
                 edit["expectedCount"] = count.clone();
             }
             json!({"path": path(), "edits": [edit]})
+        }
+        "shell" => {
+            let argv = thcode::policy::command::words(step["cmd"].as_str().unwrap()).unwrap();
+            return Some(("run_command".to_owned(), json!({"argv": argv})));
         }
         _ => return None,
     };

@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod env;

@@ -278,7 +278,10 @@ fn explain_tells_the_rule_and_what_nearly_matched() {
         ("read_file", r#"{"path":"src/a.rs","mode":"x"}"#, "bad-arguments"),
         ("read_file", r#"{"path":"file:///x"}"#, "bad-arguments"),
         ("read_file\u{200b}", r#"{"path":"src/a.rs"}"#, "matrix"),
-        ("run_command", r#"{"command":"ls"}"#, "unresolved"),
+        ("run_command", r#"{"command":"ls"}"#, "bad-arguments"),
+        ("run_command", r#"{"argv":["ls"]}"#, "default"),
+        ("run_command", r#"{"argv":["sh","-c","ls"]}"#, "unresolved"),
+        ("run_command", r#"{"argv":["cat",".git/config"]}"#, "floor"),
     ] {
         let done = explain(&env, &[p], tool, input);
         assert_eq!(

@@ -313,7 +313,7 @@ fn operations_that_ended_are_not_open() {
             line: None,
             policy: Digest::of(b""),
         };
-        let prepared = Payload::UnprotectedOperationRecorded { bytes: 1, authorization_id };
+        let prepared = Payload::UnprotectedOperationRecorded { bytes: Some(1), authorization_id };
         log.write(&bench.host, &store, Durability::Normal, |tx, stage| {
             let insert = "INSERT INTO authorization VALUES (?1, ?2)";
             tx.execute_one(insert, (authorization_id.as_bytes(), operation.as_bytes()))?;

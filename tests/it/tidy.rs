@@ -26,7 +26,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("checkpoint", &["id", "host", "crypto", "store"]),
     ("mutation", &["id", "host", "floor", "store", "workspace", "journal", "checkpoint"]),
     ("provider", &["id", "redact", "host"]),
-    ("tool", &["id", "host", "policy", "workspace", "mutation", "checkpoint", "redact"]),
+    ("tool", &["id", "host", "policy", "workspace", "journal", "mutation", "checkpoint", "redact"]),
     (
         "agent",
         &[

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::command::CommandRun;
 use crate::id::{CheckpointId, Digest, OperationId};
 
 /// A tool call that was proposed, and what became of it.
@@ -28,6 +29,8 @@ pub struct Operation {
     pub before: Option<Digest>,
     /// The digest of the file after; null where nothing stands or nothing was changed.
     pub after: Option<Digest>,
+    /// The command that was started; null for any other call, and where none was.
+    pub command: Option<CommandRun>,
 }
 
 /// A file that changed.
@@ -78,6 +81,8 @@ pub struct CheckpointMade {
 pub struct ExcludedEffects {
     /// Files that the policy let be changed without a checkpoint.
     pub unprotected: Vec<ExcludedEffect>,
+    /// Commands that were started: what they did is never protected.
+    pub shell: Vec<ExcludedEffect>,
 }
 
 /// An effect that no rollback covers.
@@ -167,9 +172,11 @@ pub struct Denial {
     pub operation_id: OperationId,
     /// The tool.
     pub tool: String,
-    /// The path, as the model wrote it.
+    /// The path, as the model wrote it; null for a command.
     pub path: Option<String>,
-    /// Whether anything in `path` was redacted.
+    /// The words of a command; null for any other call.
+    pub argv: Option<Vec<String>>,
+    /// Whether anything in `path` or `argv` was redacted.
     pub redacted: bool,
     /// What decided.
     pub because: DecidedBy,

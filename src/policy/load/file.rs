@@ -2,6 +2,7 @@
 
 use std::{
     cmp::Reverse,
+    collections::BTreeSet,
     ops::{Range, RangeInclusive},
 };
 
@@ -14,9 +15,10 @@ use super::{
 };
 use crate::policy::{
     diagnostic::Page,
+    environment::{self, Toolchain},
     matrix::{Mode, Profile},
     rule::{NamedGlob, Tier},
-    set::{AskMeans, DefaultDecision, HardLinks, OnDenial, Place},
+    set::{AskMeans, DefaultDecision, HardLinks, OnDenial, Place, Sandbox},
 };
 
 const FILE: Keys = Keys {
@@ -35,19 +37,13 @@ const FILE: Keys = Keys {
         "vars",
         "budget",
         "checkpoint",
+        "commands",
         "protected",
         "on_denial",
         "rule",
-    ],
-    later: &[
-        "ceiling",
-        "commands",
-        "floor_exception",
-        "on_interrupted",
-        "redact_reads",
         "sandbox",
-        "snapshot",
     ],
+    later: &["ceiling", "floor_exception", "on_interrupted", "redact_reads", "snapshot"],
 };
 const ENGINE: Keys =
     Keys { of: "`[engine]`", known: &["default", "ask_means", "unresolved", "case_fold"], later: &[] };
@@ -66,6 +62,10 @@ const CHECKPOINT: Keys = Keys {
     ],
     later: &[],
 };
+const COMMANDS: Keys =
+    Keys { of: "`[commands]`", known: &["env_allow", "toolchains", "timeout_ms"], later: &["shell"] };
+const SANDBOX: Keys =
+    Keys { of: "`[sandbox]`", known: &["mode"], later: &["network", "create", "read", "write"] };
 const UNPROTECTED: Keys =
     Keys { of: "`allow_unprotected`", known: &["paths", "reason", "max_bytes"], later: &[] };
 
@@ -78,6 +78,9 @@ const DEEPEST_JSON: u64 = 127;
 const MOST_CHECKPOINT_BYTES: u64 = 104_857_600;
 const MOST_STORE_BYTES: u64 = 524_288_000;
 
+/// The longest that a policy may let a command run: a day, in milliseconds.
+const MOST_COMMAND_MS: u64 = 86_400_000;
+
 /// A file, read.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
@@ -88,6 +91,9 @@ pub(super) struct Draft {
     pub(super) stated: Stated,
     pub(super) protected: Vec<NamedGlob>,
     pub(super) unprotected: Vec<Unprotected>,
+    /// What commands are given of the environment, where the file says.
+    pub(super) variables: Option<BTreeSet<String>>,
+    pub(super) toolchains: Option<BTreeSet<Toolchain>>,
     pub(super) rules: Vec<RuleDraft>,
 }
 
@@ -117,6 +123,8 @@ pub(super) struct Stated {
     pub(super) retention_rounds: Option<Reverse<u32>>,
     pub(super) checkpoint_cap: Option<u64>,
     pub(super) store_cap: Option<u64>,
+    pub(super) sandbox: Option<Sandbox>,
+    pub(super) command_timeout_ms: Option<u64>,
 }
 
 /// Walks a document.
@@ -137,6 +145,7 @@ pub(super) fn draft(page: &mut Page, document: &DeTable<'_>, place: &Place) -> D
         .get("protected")
         .and_then(|value| vars.globs(page, "protected", value, Use::Limit))
         .unwrap_or_default();
+    let commands = subtable(page, document, &COMMANDS, "commands");
     Draft {
         tier: document.get("tier").and_then(|value| {
             let tiers = [Tier::Builtin, Tier::Run, Tier::Repo].map(|tier| (tier.token(), tier));
@@ -146,6 +155,8 @@ pub(super) fn draft(page: &mut Page, document: &DeTable<'_>, place: &Place) -> D
         stated: stated(page, document),
         protected,
         unprotected: unprotected(page, document, &mut vars),
+        variables: commands.and_then(|table| variables(page, table)),
+        toolchains: commands.and_then(|table| toolchains(page, table)),
         rules: rules(page, document, &mut vars, place),
     }
 }
@@ -177,6 +188,23 @@ fn unprotected(page: &mut Page, document: &DeTable<'_>, vars: &mut Vars<'_>) -> 
         }
     }
     found
+}
+
+fn variables(page: &mut Page, commands: &DeTable<'_>) -> Option<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for value in list(page, "env_allow", commands.get("env_allow")?)? {
+        let Some(name) = text(page, "env_allow", value) else { continue };
+        match environment::refused(name) {
+            Some(why) => page.fault(value.span(), format!("`{name}` isn't passed: {why}")),
+            None => drop(found.insert(name.to_owned())),
+        }
+    }
+    Some(found)
+}
+
+fn toolchains(page: &mut Page, commands: &DeTable<'_>) -> Option<BTreeSet<Toolchain>> {
+    let entries = list(page, "toolchains", commands.get("toolchains")?)?;
+    Some(entries.iter().filter_map(|value| word(page, "toolchains", value, &Toolchain::ALL)).collect())
 }
 
 fn extends(page: &mut Page, document: &DeTable<'_>) -> Vec<(String, Range<usize>)> {
@@ -260,7 +288,21 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
             .and_then(|value| word(page, "hardlinks", value, &links)),
         checkpoint_cap: large(page, checkpoint, "per_checkpoint_cap_bytes", MOST_CHECKPOINT_BYTES),
         store_cap: large(page, checkpoint, "store_cap_bytes", MOST_STORE_BYTES),
+        sandbox: subtable(page, document, &SANDBOX, "sandbox").and_then(|table| sandbox(page, table)),
+        command_timeout_ms: document
+            .get("commands")
+            .and_then(|value| value.get_ref().as_table()?.get("timeout_ms"))
+            .and_then(|value| number(page, "timeout_ms", value, 1..=MOST_COMMAND_MS)),
     }
+}
+
+fn sandbox(page: &mut Page, table: &DeTable<'_>) -> Option<Sandbox> {
+    let value = table.get("mode")?;
+    if value.get_ref().as_str() == Some("best-effort") {
+        page.fault(value.span(), "only `required` and `off` are supported by this version of thcode");
+        return None;
+    }
+    word(page, "mode", value, &[("required", Sandbox::Required), ("off", Sandbox::Off)])
 }
 
 fn rules(page: &mut Page, document: &DeTable<'_>, vars: &mut Vars<'_>, place: &Place) -> Vec<RuleDraft> {

@@ -5,11 +5,13 @@ use std::ops::Range;
 use toml::de::DeTable;
 
 use super::{
+    command::command_when,
     read::{self, Keys, check_keys, did_you_mean, list, number, subtable, text, word},
     vars::{Use, Vars},
 };
 use crate::policy::{
     call::{Access, ActionClass, BUILTIN_TOOLS, FileKind, Location, PathFacts, ResolvedCall, Subject},
+    command::{CommandFacts, words},
     diagnostic::Page,
     path::read_path,
     rule::{Effect, FileWhen, GrantedKind, Rule, Tier, ToolSet, When},
@@ -24,11 +26,11 @@ const RULE: Keys = Keys {
 };
 const WHEN: Keys = Keys {
     of: "`when`",
-    known: &["read", "write", "delete", "file"],
-    later: &["command", "net", "env", "turn"],
+    known: &["read", "write", "delete", "file", "command"],
+    later: &["net", "env", "turn"],
 };
 const FILE: Keys = Keys { of: "`when.file`", known: &["kinds", "max_bytes", "max_links"], later: &[] };
-const EXAMPLE: Keys = Keys { of: "an example", known: &["tool", "path"], later: &["command", "url"] };
+const EXAMPLE: Keys = Keys { of: "an example", known: &["tool", "path", "command"], later: &["url"] };
 
 /// A rule as its file alone tells it.
 #[derive(Debug)]
@@ -163,7 +165,16 @@ fn when(
         }
         read::table(page, "file", value).map(|file| file_when(page, file))
     });
-    When { read, write, delete, file }
+    let command = table.get("command").and_then(|value| {
+        if tools
+            .is_some_and(|tools| !tools.builtins().any(|(_, class)| class == ActionClass::RunCommand))
+        {
+            let at = key_span(table, "command");
+            page.fault(at, "`when.command` is never asked: none of the rule's tools feeds it");
+        }
+        command_when(page, value, effect)
+    });
+    When { read, write, delete, file, command }
 }
 
 fn file_when(page: &mut Page, table: &DeTable<'_>) -> FileWhen {
@@ -221,10 +232,9 @@ fn examples(page: &mut Page, rule: &DeTable<'_>, place: &Place) -> Vec<Example> 
         let Some(entries) = rule.get(key).and_then(|value| list(page, key, value)) else { continue };
         for entry in entries {
             if entry.get_ref().as_str().is_some() {
-                page.fault(
-                    entry.span(),
-                    "examples of commands aren't supported by this version of thcode",
-                );
+                if let Some(call) = command_example(page, entry, place) {
+                    found.push(Example { call, matches, span: entry.span() });
+                }
                 continue;
             }
             let Some(table) = read::table(page, key, entry) else { continue };
@@ -244,8 +254,15 @@ fn example(
     place: &Place,
 ) -> Option<ResolvedCall> {
     check_keys(page, table, &EXAMPLE);
-    let (Some(tool), Some(path)) = (table.get("tool"), table.get("path")) else {
-        page.fault(span, "an example is `{ tool = \"…\", path = \"…\" }`");
+    let of_command =
+        table.get("tool").is_some_and(|tool| tool.get_ref().as_str() == Some("run_command"));
+    if let (true, Some(command), None) = (of_command, table.get("command"), table.get("path")) {
+        return command_example(page, command, place);
+    }
+    let (Some(tool), Some(path), None) = (table.get("tool"), table.get("path"), table.get("command"))
+    else {
+        let form = "an example is `{ tool = \"…\", path = \"…\" }`, or a command as a string";
+        page.fault(span, form);
         return None;
     };
     let path_span = path.span();
@@ -274,16 +291,40 @@ fn example(
     }
 }
 
-fn call(tool: &str, access: Access, given: String, location: Location) -> ResolvedCall {
-    let absent = tool == "create_file";
-    let path = PathFacts {
+/// A command as an example writes it: what its words name is taken to be there, and to be no link.
+fn command_example(page: &mut Page, value: &read::Value<'_>, place: &Place) -> Option<ResolvedCall> {
+    let command = text(page, "command", value)?;
+    match words(command) {
+        Ok(argv) => {
+            let mut locate = |given: &str| {
+                let location = read_path(given, &place.root).ok()?;
+                Some(standing(given.to_owned(), location, false))
+            };
+            let command = CommandFacts::read(argv, &mut locate);
+            let tool = "run_command".to_owned();
+            let class = Some(ActionClass::RunCommand);
+            Some(ResolvedCall { tool, class, subjects: vec![Subject::Command(command)] })
+        }
+        Err(message) => {
+            page.fault(value.span(), format!("an example is words and quotes alone: {message}"));
+            None
+        }
+    }
+}
+
+fn standing(given: String, location: Location, absent: bool) -> PathFacts {
+    PathFacts {
         given,
         lexical: location.clone(),
         resolved: location,
         kind: if absent { FileKind::Absent } else { FileKind::Regular },
         links: if absent { 0 } else { 1 },
         bytes: 0,
-    };
+    }
+}
+
+fn call(tool: &str, access: Access, given: String, location: Location) -> ResolvedCall {
+    let path = standing(given, location, tool == "create_file");
     ResolvedCall {
         tool: tool.to_owned(),
         class: ActionClass::of_tool(tool),

@@ -3,18 +3,21 @@
 use super::*;
 use crate::policy::{
     matrix::{Mode, Profile},
-    set::{AskMeans, DefaultDecision, HardLinks, OnDenial},
+    set::{AskMeans, DefaultDecision, HardLinks, OnDenial, Sandbox},
 };
 
 fn place() -> Place {
     Place { root: "/work/tree".into(), home: Some("/home/u".into()) }
 }
 
-fn source(name: &str, tier: Tier, text: &str) -> Source {
+pub(super) fn source(name: &str, tier: Tier, text: &str) -> Source {
     Source { name: name.into(), file_name: name.into(), tier, bytes: text.as_bytes().to_vec() }
 }
 
-fn load_all(sources: Vec<Source>, beside: &[(&str, &str)]) -> Result<PolicySet, Vec<Diagnostic>> {
+pub(super) fn load_all(
+    sources: Vec<Source>,
+    beside: &[(&str, &str)],
+) -> Result<PolicySet, Vec<Diagnostic>> {
     load(sources, &place(), &mut |entry, from| {
         let found = beside.iter().find(|(name, _)| *name == entry);
         let (name, text) = found.ok_or_else(|| format!("`{entry}` can't be read"))?;
@@ -37,13 +40,13 @@ fn faults(text: &str) -> Vec<String> {
         .collect()
 }
 
-fn one_fault(text: &str) -> String {
+pub(super) fn one_fault(text: &str) -> String {
     let told = faults(text);
     assert_eq!(told.len(), 1, "{told:#?}");
     told.into_iter().next().unwrap()
 }
 
-fn rule(lines: &str) -> String {
+pub(super) fn rule(lines: &str) -> String {
     format!("version = 1\n[[rule]]\nid = \"r\"\n{lines}\n")
 }
 
@@ -91,8 +94,8 @@ fn mistakes_in_a_rule_are_told_where_they_are() {
             "6:6 `when.read` is never asked: none of the rule's tools feeds it",
         ),
         (
-            &format!("{base}when.command = {{ program = \"rm\" }}"),
-            "6:6 `command` isn't supported by this version of thcode",
+            &format!("{base}when.command = \"rm\""),
+            "6:6 `when.command` is never asked: none of the rule's tools feeds it",
         ),
         (&format!("{base}quota = {{}}"), "6:1 `quota` isn't supported by this version of thcode"),
         (
@@ -145,10 +148,7 @@ fn mistakes_in_a_rule_are_told_where_they_are() {
             &format!("{base}match = [{{ tool = \"edit_file\", path = \"~/a\" }}]"),
             "6:39 the path starts with `~`, which nobody expands here; write it relative to the workspace root",
         ),
-        (
-            &format!("{base}match = [\"git push\"]"),
-            "6:10 examples of commands aren't supported by this version of thcode",
-        ),
+        (&format!("{base}match = [\"git push\"]"), "6:10 the rule `r` doesn't match this example"),
         (
             &format!("{base}match = [{{ tool = \"fetch_url\", path = \"a\" }}]"),
             "6:19 `fetch_url` is not a tool that takes a path",
@@ -168,7 +168,7 @@ fn mistakes_in_a_file_are_told_where_they_are() {
     for (text, expected) in [
         ("", "1:1 `version = 1` is missing"),
         ("version = 2", "1:11 `version` must be between 1 and 1"),
-        ("version = 1\nsandbox = {}", "2:1 `sandbox` isn't supported by this version of thcode"),
+        ("version = 1\nsnapshot = {}", "2:1 `snapshot` isn't supported by this version of thcode"),
         ("version = 1\nmode = 3", "2:8 `mode` must be a string, not an integer"),
         ("version = 1\nmode = \"bild\"", "2:8 `mode` must be `plan` or `build`; did you mean `build`?"),
         ("version = 1\nengine = 3", "2:10 `engine` must be a table, not an integer"),
@@ -286,6 +286,12 @@ fn what_is_right_loads() {
         per_checkpoint_cap_bytes = 1_000_000
         store_cap_bytes = 2_000_000
         hardlinks = "break"
+        [sandbox]
+        mode = "off"
+        [commands]
+        timeout_ms = 60_000
+        env_allow = ["A", "B"]
+        toolchains = ["rust"]
         [[rule]]
         id = "a"
         effect = "allow"
@@ -322,11 +328,13 @@ fn what_is_right_loads() {
         checkpoint_cap: Some(1_000_000),
         store_cap: Some(2_000_000),
         hard_links: HardLinks::Break,
+        sandbox: Sandbox::Off,
+        command_timeout_ms: 60_000,
     };
     assert_eq!(*set.settings(), settings);
     assert_eq!(set.examples(), 5);
     let places: Vec<_> = set.rules().iter().map(|rule| (rule.at.id.as_str(), rule.at.line)).collect();
-    assert_eq!(places, [("a", 32), ("b", 42)]);
+    assert_eq!(places, [("a", 38), ("b", 48)]);
 }
 
 #[test]

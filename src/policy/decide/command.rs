@@ -1,0 +1,135 @@
+//! Deciding a command: what its words name is held against the boundary and the denies, its words
+//! against denies and asks that look through it, and only then against what is granted word by word.
+
+#[cfg(test)]
+mod tests;
+
+use super::{JudgedSubject, Matching, boundary_verdict, by_rules, unresolved};
+use crate::{
+    floor::{self, Boundary},
+    policy::{
+        call::{Access, ActionClass, PathFacts},
+        command::{CommandFacts, Seen, only_reads, runs_operands},
+        rule::Effect,
+        set::{PolicySet, Sandbox},
+        verdict::{Because, Decision, Verdict},
+    },
+};
+
+/// Why a command that nothing confines isn't run.
+const UNVERIFIED: &str = "ENFORCEMENT UNVERIFIED: commands need walls that this version can't prove, and the policy \
+    doesn't say `[sandbox] mode = \"off\"`.";
+
+pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> JudgedSubject {
+    let rules = matching(set, tool, command);
+    let given = command.shown();
+    let own = !rules.grant.is_some_and(|index| names_its_words(set, index)) && in_the_tree(command);
+    let verdict = boundary(set, command)
+        .or_else(|| {
+            // A named deny says more than that it can't be told.
+            let untold = rules.deny.is_none();
+            (untold && runs_operands(command)).then(|| unresolved(&given, "runs-its-operands"))
+        })
+        .or_else(|| {
+            let untold = rules.deny.is_none();
+            (untold && own).then(|| unresolved(&given, "program-in-workspace"))
+        })
+        .unwrap_or_else(|| by_rules(set, tool, ActionClass::RunCommand, &given, &rules));
+    let mut matched = rules.matched;
+    matched.sort_unstable();
+    matched.dedup();
+    JudgedSubject { verdict: confined(set, verdict), matched }
+}
+
+/// What would be allowed isn't where nothing can be proven to confine it.
+fn confined(set: &PolicySet, verdict: Verdict) -> Verdict {
+    match (verdict.decision, set.settings.sandbox) {
+        (Decision::Allow, Sandbox::Required) => Verdict {
+            cause: Some("enforcement-unverified"),
+            ..Verdict::of(Decision::Deny, Because::Matrix, UNVERIFIED.to_owned())
+        },
+        (Decision::Allow, Sandbox::Off)
+        | (Decision::Ask | Decision::Deny, Sandbox::Required | Sandbox::Off) => verdict,
+    }
+}
+
+fn boundary(set: &PolicySet, command: &CommandFacts) -> Option<Verdict> {
+    let writes = !only_reads(command);
+    command.operands.iter().find_map(|operand| {
+        let path = &operand.path;
+        let hit = floor::judge_operand(&set.place.root, writes, path).or_else(|| {
+            let own = match writes {
+                true if set.guards(path) => Some(Boundary::GuardedPath),
+                true if set.protects(path) => Some(Boundary::ProtectedPath),
+                true | false => None,
+            };
+            own.map(|boundary| floor::Hit::of_run(boundary, path))
+        });
+        hit.map(boundary_verdict)
+    })
+}
+
+/// Sorts the rules that concern a command by their effect.
+pub(super) fn matching(set: &PolicySet, tool: &str, command: &CommandFacts) -> Matching {
+    let mut found = Matching::default();
+    let by_path = by_operands(set, command);
+    let mut seen = None;
+    for (index, rule) in (0..).zip(&set.rules).filter(|(_, rule)| rule.tools.names(tool)) {
+        let holds = match rule.effect {
+            Effect::Allow => rule.when.any_command() || rule.when.covers(&set.place.root, command),
+            Effect::Ask | Effect::Deny => {
+                rule.when.any_command()
+                    || by_path.binary_search(&index).is_ok()
+                    || (rule.when.command.is_some()
+                        && rule.when.may_concern(seen.get_or_insert_with(|| Seen::of(command))))
+            }
+        };
+        if !holds {
+            continue;
+        }
+        let first = match rule.effect {
+            Effect::Deny => &mut found.deny,
+            Effect::Ask => &mut found.ask,
+            Effect::Allow => &mut found.grant,
+        };
+        // Of the grants one that names the words says more than one that names nothing.
+        if first.is_none_or(|old| rule.effect == Effect::Allow && !names_its_words(set, old)) {
+            *first = Some(index);
+        }
+        found.matched.push(index);
+    }
+    found
+}
+
+/// The denies and asks on paths that a word may name, by index, sorted.
+fn by_operands(set: &PolicySet, command: &CommandFacts) -> Vec<u32> {
+    let accesses: &[Access] = match only_reads(command) {
+        true => &[Access::Read],
+        false => &[Access::Read, Access::Write, Access::Delete],
+    };
+    let mut found: Vec<u32> = Vec::new();
+    let paths = command.operands.iter().map(|operand| &operand.path);
+    for path in paths.chain(&command.program) {
+        for access in accesses {
+            found.extend(set.index.candidates(&set.place.root, *access, path).limits);
+        }
+    }
+    // What names no path concerns commands by its words, or all of them.
+    found.retain(|index| set.rule(*index).is_some_and(|rule| !rule.when.any_path()));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn names_its_words(set: &PolicySet, index: u32) -> bool {
+    set.rule(index).is_some_and(|rule| rule.when.command.is_some())
+}
+
+/// Whether the program lies where the model may write, by its path or by where that leads.
+fn in_the_tree(command: &CommandFacts) -> bool {
+    command.program.as_ref().is_some_and(|program: &PathFacts| {
+        [&program.lexical, &program.resolved]
+            .iter()
+            .any(|place| matches!(place, floor::Location::Inside(_)))
+    })
+}

@@ -1,0 +1,198 @@
+//! `when.command`: a string that is exactly that command (with a trailing ` …`: and anything
+//! behind it), a table, or a list of both.
+
+#[cfg(test)]
+mod tests;
+
+use toml::de::DeTable;
+
+use super::read::{self, Keys, check_keys, list, text, word};
+use crate::{
+    floor::fold_text,
+    policy::{
+        command::{Exact, Operands, Rest, Shape, shown, words},
+        diagnostic::Page,
+        rule::{CommandPattern, Effect, NamedCommand},
+    },
+};
+
+const COMMAND: Keys = Keys {
+    of: "`when.command`",
+    known: &["argv", "rest", "program", "subcommand", "flags_all", "argv_contains"],
+    later: &["env_assign", "redirect"],
+};
+const REST: Keys = Keys { of: "`rest`", known: &["flags", "operands"], later: &[] };
+
+/// What says of a command string that anything may follow.
+const AND_MORE: &str = " …";
+
+/// Reads the condition; `None` where anything is wrong with it.
+pub(super) fn command_when(
+    page: &mut Page,
+    value: &read::Value<'_>,
+    effect: Option<Effect>,
+) -> Option<Vec<NamedCommand>> {
+    let before = page.faults();
+    let items = match value.get_ref().as_array() {
+        Some(items) => items.iter().collect(),
+        None => vec![value],
+    };
+    if items.is_empty() {
+        page.fault(value.span(), "`when.command` is empty, so it covers nothing");
+    }
+    let mut named: Vec<NamedCommand> = Vec::new();
+    for item in items {
+        let found = match item.get_ref().as_str() {
+            Some(_) => of_string(page, item),
+            None => read::table(page, "when.command", item)
+                .and_then(|table| of_table(page, item, table, effect)),
+        };
+        named.extend(found);
+    }
+    named.sort_by(|left, right| left.text.cmp(&right.text));
+    named.dedup();
+    (page.faults() == before && !named.is_empty()).then_some(named)
+}
+
+fn of_string(page: &mut Page, value: &read::Value<'_>) -> Option<NamedCommand> {
+    let whole = text(page, "when.command", value)?;
+    let (command, rest) = match whole.strip_suffix(AND_MORE) {
+        Some(command) => (command, Rest::Any),
+        None => (whole, Rest::None),
+    };
+    match words(command) {
+        Ok(argv) => {
+            let argv = argv.into_iter().map(|word| vec![word]).collect();
+            let pattern = CommandPattern::Exact(Exact { argv, rest });
+            Some(NamedCommand { text: whole.to_owned(), pattern })
+        }
+        Err(message) => {
+            page.fault(value.span(), format!("a command is words and quotes alone: {message}"));
+            None
+        }
+    }
+}
+
+fn of_table(
+    page: &mut Page,
+    value: &read::Value<'_>,
+    table: &DeTable<'_>,
+    effect: Option<Effect>,
+) -> Option<NamedCommand> {
+    check_keys(page, table, &COMMAND);
+    if table.get("argv").is_some() {
+        for key in ["program", "subcommand", "flags_all", "argv_contains"] {
+            if let Some(other) = table.get(key) {
+                page.fault(other.span(), format!("`argv` names the words already; leave `{key}` out"));
+            }
+        }
+        let argv = argv(page, table.get("argv")?)?;
+        let (rest, told) = match table.get("rest") {
+            None => (Rest::None, ""),
+            Some(value) => rest(page, value)?,
+        };
+        let alternatives = argv.iter().map(|words| match words.as_slice() {
+            [one] => shown(std::slice::from_ref(one)),
+            several => format!("({})", shown(several).replace(' ', "|")),
+        });
+        let text = format!("{}{told}", alternatives.collect::<Vec<_>>().join(" "));
+        return Some(NamedCommand { text, pattern: CommandPattern::Exact(Exact { argv, rest }) });
+    }
+    if let Some(other) = table.get("rest") {
+        page.fault(other.span(), "`rest` says what follows `argv`, and there is none");
+    }
+    if effect == Some(Effect::Allow) {
+        page.fault(
+            value.span(),
+            "a grant names its words with `argv` (or as a string): a program alone proves nothing",
+        );
+        return None;
+    }
+    let mut folded = |key: &str| -> Vec<String> {
+        let found = table.get(key).and_then(|value| alternatives(page, key, value));
+        found.unwrap_or_default().iter().map(|word| fold_text(word)).collect()
+    };
+    let mut shape = Shape {
+        program: folded("program"),
+        subcommand: folded("subcommand"),
+        flags_all: folded("flags_all"),
+        argv_contains: folded("argv_contains"),
+    };
+    for flag in &mut shape.flags_all {
+        *flag = flag.trim_start_matches('-').to_owned();
+        if flag.is_empty() {
+            page.fault(value.span(), "`flags_all` holds a flag without a name");
+        }
+    }
+    for program in &shape.program {
+        if program.contains('/') {
+            page.fault(value.span(), "`program` is a file name, without a directory");
+        }
+    }
+    if shape == Shape::default() {
+        page.fault(value.span(), "`when.command` names nothing, so it covers nothing");
+        return None;
+    }
+    let parts = [
+        ("program", &shape.program),
+        ("subcommand", &shape.subcommand),
+        ("flags_all", &shape.flags_all),
+        ("argv_contains", &shape.argv_contains),
+    ];
+    let told = parts.iter().filter(|(_, words)| !words.is_empty());
+    let told: Vec<String> = told.map(|(key, words)| format!("{key} {}", words.join("|"))).collect();
+    Some(NamedCommand { text: told.join(", "), pattern: CommandPattern::Shape(shape) })
+}
+
+/// One word, or a list of alternatives.
+fn alternatives(page: &mut Page, key: &str, value: &read::Value<'_>) -> Option<Vec<String>> {
+    let items = match value.get_ref().as_array() {
+        Some(items) => items.iter().collect(),
+        None => vec![value],
+    };
+    if items.is_empty() {
+        page.fault(value.span(), format!("`{key}` is empty, so it covers nothing"));
+        return None;
+    }
+    let mut words: Vec<String> =
+        items.into_iter().filter_map(|item| text(page, key, item)).map(str::to_owned).collect();
+    words.sort_unstable();
+    words.dedup();
+    Some(words)
+}
+
+fn argv(page: &mut Page, value: &read::Value<'_>) -> Option<Vec<Vec<String>>> {
+    let items = list(page, "argv", value)?;
+    if items.is_empty() {
+        page.fault(value.span(), "`argv` is empty: it begins with the program");
+        return None;
+    }
+    items.iter().map(|item| alternatives(page, "argv", item)).collect()
+}
+
+fn rest(page: &mut Page, value: &read::Value<'_>) -> Option<(Rest, &'static str)> {
+    if value.get_ref().as_str().is_some() {
+        let any = word(page, "rest", value, &[("none", false), ("any", true)])?;
+        return Some(if any { (Rest::Any, AND_MORE) } else { (Rest::None, "") });
+    }
+    let table = read::table(page, "rest", value)?;
+    check_keys(page, table, &REST);
+    let mut flags = match table.get("flags") {
+        None => Vec::new(),
+        Some(value) => {
+            let items = list(page, "flags", value)?;
+            let flags = items.iter().filter_map(|item| text(page, "flags", item));
+            flags.map(str::to_owned).collect()
+        }
+    };
+    if let Some(odd) = flags.iter().find(|flag| !flag.starts_with('-') || flag.len() < 2) {
+        page.fault(value.span(), format!("`{odd}` is no flag: one begins with `-`"));
+    }
+    flags.sort_unstable();
+    flags.dedup();
+    let operands = match table.get("operands") {
+        None => Operands::None,
+        Some(value) => word(page, "operands", value, &Operands::ALL)?,
+    };
+    Some((Rest::Listed { flags, operands }, " [listed flags and operands]"))
+}
