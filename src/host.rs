@@ -74,6 +74,18 @@ impl Host {
         Self { started: Instant::now() }
     }
 
+    /// Whether a process of a group is alive; a zombie isn't. What can't be looked at counts as alive.
+    pub fn group_is_alive(&self, group: u32) -> bool {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return true };
+        entries.flatten().any(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            // The name may hold anything; what follows its last parenthesis doesn't.
+            let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+            let dead = matches!(fields.next(), Some("Z" | "X"));
+            !dead && fields.nth(1).and_then(|id| id.parse().ok()) == Some(group)
+        })
+    }
+
     /// Wall-clock time. Information only: nothing is decided by it.
     pub fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);

@@ -30,6 +30,8 @@ pub mod checkpoint;
 
 pub mod mutation;
 
+pub mod recovery;
+
 pub mod provider;
 
 pub mod tool;

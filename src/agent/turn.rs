@@ -105,8 +105,8 @@ pub struct Setup<'a> {
     pub provider: Result<Provider, NotBegun>,
     /// What keeps the run; `None` where the turn can't begin.
     pub keeper: Option<Keeper>,
-    /// Operations of earlier runs that the caller chose to leave interrupted.
-    pub interrupted: u64,
+    /// What the document has to say of earlier runs.
+    pub notes: Vec<String>,
     /// The provider as documents carry it.
     pub provider_info: ProviderInfo,
     /// What may be used.
@@ -157,13 +157,7 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         }
     };
     let end = turn.kept(end);
-    let mut residual_risks = Vec::new();
-    if setup.interrupted > 0 {
-        let left = setup.interrupted;
-        residual_risks.push(format!(
-            "{left} operations of earlier runs are left interrupted (--on-interrupted ignore)"
-        ));
-    }
+    let mut residual_risks = setup.notes;
     let enforcement = Enforcement { sandbox: sandbox_of(turn.policy.settings().sandbox) };
     if turn.record.any_command() {
         residual_risks.push(

@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::{
     contract::{
         Document, ExitClass, Failure, FailureDocument, doctor::DoctorReport,
-        policy_report::PolicyReport, schema_report::SchemaReport, session_report::SessionReport,
-        store_report::StoreReport, turn::TurnResult,
+        policy_report::PolicyReport, recovery::RecoveryResult, schema_report::SchemaReport,
+        session_report::SessionReport, store_report::StoreReport, turn::TurnResult,
     },
     redact::Redactor,
 };
@@ -29,6 +29,8 @@ pub enum Ended {
     Store(Box<StoreReport>),
     /// `session …`.
     Session(Box<SessionReport>),
+    /// `recover …`.
+    Recovery(Box<RecoveryResult>),
     /// Every other end.
     Failure(Box<FailureDocument>),
 }
@@ -42,6 +44,7 @@ macro_rules! on_each {
             Ended::Doctor($document) => $body,
             Ended::Store($document) => $body,
             Ended::Session($document) => $body,
+            Ended::Recovery($document) => $body,
             Ended::Failure($document) => $body,
         }
     };
@@ -61,6 +64,7 @@ impl Ended {
             Self::Doctor(document) => name_of(document),
             Self::Store(document) => name_of(document.as_ref()),
             Self::Session(document) => name_of(document.as_ref()),
+            Self::Recovery(document) => name_of(document.as_ref()),
             Self::Failure(document) => name_of(document.as_ref()),
         }
     }
@@ -98,6 +102,7 @@ impl Ended {
             Self::Doctor(_) => Self::Doctor(serde_json::from_value(value)?),
             Self::Store(_) => Self::Store(serde_json::from_value(value)?),
             Self::Session(_) => Self::Session(serde_json::from_value(value)?),
+            Self::Recovery(_) => Self::Recovery(serde_json::from_value(value)?),
             Self::Failure(_) => Self::Failure(serde_json::from_value(value)?),
         })
     }

@@ -3,14 +3,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Common, Fail, state};
+use super::{Common, Fail, recover, state};
 use crate::{
     agent::{Keeper, NotBegun, Opened, WriteSet},
     checkpoint::{Capacity, RetentionConfig},
-    contract::{CauseCode, ExitClass, Failure, turn::StopReason},
+    contract::{CauseCode, ExitClass, Failure, recovery::RecoveredOperation, turn::StopReason},
     host::Host,
     id::{SessionId, TurnId},
-    journal::{self, Interrupted, Log},
+    journal::{self, Log},
     mutation::{Limits, Protection},
     policy::set::{HardLinks, PolicySet},
     session::{self, Start},
@@ -49,8 +49,10 @@ pub enum SessionChoice {
 /// What to do where an earlier run left operations interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnInterrupted {
+    /// To settle what journal and disk prove, and to begin if nothing else stands.
+    Reconcile,
     /// Not to begin.
-    Stop,
+    RequireClean,
     /// To begin all the same, and to say so.
     Ignore,
 }
@@ -60,8 +62,8 @@ pub(super) struct Kept {
     pub(super) keeper: Keeper,
     /// The place to remove after a clean end.
     pub(super) ephemeral: Option<StatePlace>,
-    /// Operations of earlier runs that are left interrupted.
-    pub(super) interrupted: u64,
+    /// What is to be told of operations that earlier runs left interrupted.
+    pub(super) notes: Vec<String>,
 }
 
 /// What the turn may write: the policy's numbers, which the caller may only lower.
@@ -123,11 +125,15 @@ fn try_open(
         return Err(another_workspace(&store.facts().workspace, root.path()));
     }
     let store = if options.ephemeral { store.removed_at_end()? } else { store };
-    let log = Log::open(&store)?;
-    let interrupted = journal::interrupted(&store)?;
-    if interrupted.operations > 0 && options.on_interrupted == OnInterrupted::Stop {
-        return Ok(Err(recovery_required(interrupted)));
-    }
+    let mut store = store;
+    let mut log = Log::open(&store)?;
+    let notes = match journal::interrupted(&store)? {
+        0 => Vec::new(),
+        _ => match interrupted(host, &mut store, &mut log, root, options.on_interrupted)? {
+            Ok(notes) => notes,
+            Err(not_begun) => return Ok(Err(not_begun)),
+        },
+    };
     let fresh = SessionId::from_uuid(host.uuid());
     let there = |text: &str| session::find(&store, Some(store.keys()), text);
     let start = match &options.session {
@@ -147,7 +153,7 @@ fn try_open(
         Opened { store, log, limits, write_set: write_set(policy, options), policy: Arc::clone(policy) };
     let keeper = Keeper::begin(host, Arc::clone(root), opened, start, turn_id, label)?;
     let ephemeral = options.ephemeral.then_some(place);
-    Ok(Ok(Kept { keeper, ephemeral, interrupted: interrupted.operations }))
+    Ok(Ok(Kept { keeper, ephemeral, notes }))
 }
 
 /// A place of this run alone, below the system's directory for temporary files.
@@ -164,15 +170,51 @@ fn another_workspace(made_for: &str, root: &str) -> Fail {
     )
 }
 
-fn recovery_required(interrupted: Interrupted) -> NotBegun {
-    let operations = interrupted.operations;
-    let words = if operations == 1 { "operation was" } else { "operations were" };
+/// Operations that earlier runs left: settled, left or in the way, as the caller wants it. What is to
+/// be told of them, or why the run doesn't begin.
+fn interrupted(
+    host: &Host,
+    store: &mut Store,
+    log: &mut Log,
+    root: &Root,
+    wanted: OnInterrupted,
+) -> Result<Result<Vec<String>, NotBegun>, Fail> {
+    let (told, failure) = match wanted {
+        OnInterrupted::Reconcile => {
+            let settled = recover::settle_standing(host, store, log, root)?;
+            (settled.operations, settled.failure)
+        }
+        OnInterrupted::RequireClean => (recover::tell_standing(host, store, root)?, None),
+        OnInterrupted::Ignore => {
+            let told = recover::tell_standing(host, store, root)?;
+            let note = format!(
+                "{} operations of earlier runs are left interrupted (--on-interrupted ignore)",
+                told.len()
+            );
+            return Ok(Ok(vec![note]));
+        }
+    };
+    let standing: Vec<_> = told.iter().filter(|told| !told.settled).collect();
+    let Some(first) = standing.first() else {
+        let note = |told: &RecoveredOperation| {
+            let what = told.resolution.as_deref().unwrap_or(&told.operation_state);
+            let tool = told.tool.as_deref().unwrap_or("an operation");
+            format!("{tool} of an earlier run ({}) was interrupted; settled: {what}", told.operation_id)
+        };
+        return Ok(Ok(told.iter().map(note).collect()));
+    };
+    let words = if standing.len() == 1 { "operation was" } else { "operations were" };
     let message = format!(
-        "{operations} {words} interrupted in an earlier run, and what became of it isn't settled"
+        "{} {words} interrupted in an earlier run, and what became of it isn't settled",
+        standing.len()
     );
-    let failure = Failure::new(CauseCode::RecoveryRequired, message)
-        .action("look at the files that it was changing; --on-interrupted ignore begins all the same");
-    NotBegun { stop_reason: StopReason::RecoveryRequired, failure, unproven: interrupted.unproven > 0 }
+    let failure = failure.unwrap_or_else(|| Failure::new(CauseCode::RecoveryRequired, message));
+    let next = if first.resolvable { "thcode recover reconcile --all" } else { "thcode recover" };
+    Ok(Err(NotBegun {
+        stop_reason: StopReason::RecoveryRequired,
+        failure: failure.action(next).action("--on-interrupted ignore begins all the same"),
+        unproven: standing.iter().any(|told| !told.resolvable),
+    }))
 }
 
 /// What kept a turn from beginning is told in its document; what the caller got wrong ends the verb.

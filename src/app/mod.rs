@@ -16,6 +16,7 @@ pub mod policy_files;
 pub mod policy_verbs;
 pub mod prompt;
 mod providers;
+pub mod recover;
 pub mod run;
 pub mod schema;
 pub mod session_verbs;

@@ -85,19 +85,19 @@ pub fn run(
     let turn = (turn_id, options.label.as_deref());
     let write_set = keeping::write_set(&policy, &options.keep);
     let mut ephemeral = None;
-    let (keeper, provider, interrupted) = match chosen.provider {
+    let (keeper, provider, notes) = match chosen.provider {
         // Nothing is made or locked for a run that can't ask anybody.
         Err(failure) => (
             None,
             Err(NotBegun { stop_reason: StopReason::ProviderFailed, failure, unproven: false }),
-            0,
+            Vec::new(),
         ),
         Ok(provider) => match keeping::open(host, common, &root, &policy, &options.keep, turn)? {
             Ok(kept) => {
                 ephemeral = kept.ephemeral;
-                (Some(kept.keeper), Ok(provider), kept.interrupted)
+                (Some(kept.keeper), Ok(provider), kept.notes)
             }
-            Err(not_begun) => (None, Err(not_begun), 0),
+            Err(not_begun) => (None, Err(not_begun), Vec::new()),
         },
     };
     let state = TurnState {
@@ -127,7 +127,7 @@ pub fn run(
         policy_in_force,
         provider,
         keeper,
-        interrupted,
+        notes,
         provider_info: chosen.info,
         limits: TurnLimits {
             iterations,

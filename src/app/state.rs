@@ -65,6 +65,11 @@ pub fn open_read(dir: &Path) -> Result<ReadStore, Fail> {
 /// The last row of a journal that holds all that the head anchor tells of. Needs no key: that the
 /// anchor and the rows are of this store's key is a matter of `unlock` and of writers.
 pub fn whole(store: &ReadStore) -> Result<Head, JournalError> {
+    journal::verify(store, anchored(store)?, None)
+}
+
+/// The row that the head anchor tells of, which must be there with its hash.
+pub fn anchored(store: &ReadStore) -> Result<Head, JournalError> {
     let lost = |what: String| JournalError::from(StoreError::Behind(what));
     let Some(anchored) = store.anchored() else {
         return match journal::hash_at(store, 1)? {
@@ -77,7 +82,7 @@ pub fn whole(store: &ReadStore) -> Result<Head, JournalError> {
     {
         return Err(lost(format!("row {} is gone or is another one", anchored.seq)));
     }
-    journal::verify(store, anchored, None)
+    Ok(anchored)
 }
 
 /// The keys, where they can be had; a reason on standard error, where they can't. For verbs that

@@ -9,6 +9,7 @@ use crate::{
     crypto::{CryptoError, KeyError},
     journal::JournalError,
     mutation::MutationError,
+    recovery::RecoveryError,
     session::SessionError,
     store::{LeaseError, StoreError},
 };
@@ -168,6 +169,21 @@ impl From<SessionError> for Fail {
             SessionError::Ambiguous { .. } => {
                 usage(CauseCode::SessionAmbiguous, message, "name one by its full id")
             }
+        }
+    }
+}
+
+impl From<RecoveryError> for Fail {
+    fn from(error: RecoveryError) -> Self {
+        let message = error.to_string();
+        match error {
+            RecoveryError::Store(error) => error.into(),
+            RecoveryError::Journal(error) => error.into(),
+            RecoveryError::NotFound(_) => blocked(
+                CauseCode::OperationNotFound,
+                message,
+                "`thcode recover` lists what stands, with full ids",
+            ),
         }
     }
 }

@@ -28,7 +28,7 @@ fn open_operations(store: &ReadStore) -> Result<u64, Fail> {
         SELECT operation_id FROM inflight UNION \
         SELECT operation_id FROM journal AS one WHERE operation_id IS NOT NULL AND seq = \
             (SELECT max(seq) FROM journal WHERE operation_id = one.operation_id) \
-            AND kind NOT IN ({ENDING_KINDS}))"
+            AND kind NOT IN ({ENDING_KINDS}, 'CleanupDone'))"
     );
     one(store, &sql)
 }

@@ -29,6 +29,42 @@ pub struct Audited {
     pub faults: Vec<RowFault>,
 }
 
+/// What the images of one checkpoint are good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Material {
+    /// All of them are there, and open as what they were sealed as.
+    Complete,
+    /// The checkpoint isn't there.
+    Missing,
+    /// Its rows or its images aren't what was written.
+    Corrupt,
+    /// Its rows are what was written; without the key the images can't be opened.
+    Locked,
+}
+
+/// Looks at one checkpoint: its rows against the journal's digest, and with the keys its images.
+pub fn material<S: Rows>(
+    rows: &S,
+    view: Option<View<'_, S>>,
+    id: CheckpointId,
+    digest: Digest,
+) -> Result<Material, CheckpointError> {
+    let id = id.as_bytes().as_slice();
+    let there = "SELECT 1 FROM checkpoint WHERE checkpoint_id = ?1";
+    if rows.first(there, [id], |_| Ok(()))?.is_none() {
+        return Ok(Material::Missing);
+    }
+    if rows_digest(rows, id)? != digest {
+        return Ok(Material::Corrupt);
+    }
+    let Some(view) = view else { return Ok(Material::Locked) };
+    let mut audited = Audited::default();
+    for row in target_rows(rows)?.iter().filter(|row| row.checkpoint == id) {
+        target(view, row, &mut audited)?;
+    }
+    Ok(if audited.faults.is_empty() { Material::Complete } else { Material::Corrupt })
+}
+
 /// Looks at all of it. `expected` is what the journal says: the digest of each checkpoint's rows, and
 /// what became of its operation. Without keys the images stay unopened.
 pub fn audit<S: Rows>(
@@ -41,7 +77,9 @@ pub fn audit<S: Rows>(
     checkpoints(rows, expected, &mut audited)?;
     blobs(rows, dir, &mut audited)?;
     if let Some(view) = view {
-        targets(view, &mut audited)?;
+        for row in target_rows(rows)? {
+            target(view, &row, &mut audited)?;
+        }
         images(view, &mut audited)?;
     }
     Ok(audited)
@@ -143,13 +181,12 @@ struct TargetRow {
     images: [Named; 2],
 }
 
-/// Paths, and that what a target says of its images is what they are.
-fn targets<S: Rows>(view: View<'_, S>, audited: &mut Audited) -> Result<(), CheckpointError> {
-    let mut rows = Vec::new();
+fn target_rows(rows: &impl Rows) -> Result<Vec<TargetRow>, CheckpointError> {
+    let mut found = Vec::new();
     let sql = "SELECT checkpoint_id, ordinal, sealed_path, path_mac, pre_artifact, pre_digest, \
         post_artifact, post_digest FROM target";
-    view.rows.each(sql, [], |row| {
-        rows.push(TargetRow {
+    rows.each(sql, [], |row| {
+        found.push(TargetRow {
             checkpoint: row.get(0)?,
             ordinal: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(u64::MAX),
             sealed_path: row.get(2)?,
@@ -158,18 +195,25 @@ fn targets<S: Rows>(view: View<'_, S>, audited: &mut Audited) -> Result<(), Chec
         });
         Ok::<_, StoreError>(())
     })?;
-    for row in rows {
-        let id = uuid::Uuid::from_slice(&row.checkpoint).unwrap_or_default();
-        let opened = open_target(view, &row.checkpoint, row.ordinal, &row.sealed_path, &row.path_mac);
-        audited.note("target", &id, opened.map(drop))?;
-        for (artifact, digest) in &row.images {
-            let done = match (artifact, digest) {
-                (None, None) => Ok(()),
-                (Some(artifact), Some(digest)) => same_image(view, artifact, digest),
-                _ => Err(CheckpointError::Corrupt("an image has no digest, or a digest no image")),
-            };
-            audited.note("target", &id, done)?;
-        }
+    Ok(found)
+}
+
+/// Paths, and that what a target says of its images is what they are.
+fn target<S: Rows>(
+    view: View<'_, S>,
+    row: &TargetRow,
+    audited: &mut Audited,
+) -> Result<(), CheckpointError> {
+    let id = uuid::Uuid::from_slice(&row.checkpoint).unwrap_or_default();
+    let opened = open_target(view, &row.checkpoint, row.ordinal, &row.sealed_path, &row.path_mac);
+    audited.note("target", &id, opened.map(drop))?;
+    for (artifact, digest) in &row.images {
+        let done = match (artifact, digest) {
+            (None, None) => Ok(()),
+            (Some(artifact), Some(digest)) => same_image(view, artifact, digest),
+            _ => Err(CheckpointError::Corrupt("an image has no digest, or a digest no image")),
+        };
+        audited.note("target", &id, done)?;
     }
     Ok(())
 }

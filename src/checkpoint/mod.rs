@@ -13,7 +13,7 @@ mod record;
 mod retention;
 
 pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
-pub use audit::{Audited, audit};
+pub use audit::{Audited, Material, audit, material};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
 pub use record::{
     CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr,

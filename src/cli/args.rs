@@ -9,8 +9,8 @@ use clap::{
 };
 
 use super::{
-    doctor::DoctorArgs, key::KeyVerb, output::Output, policy::PolicyVerb, run::RunArgs,
-    schema::SchemaVerb, session::SessionVerb, store::StoreVerb,
+    doctor::DoctorArgs, key::KeyVerb, output::Output, policy::PolicyVerb, recover::RecoverArgs,
+    run::RunArgs, schema::SchemaVerb, session::SessionVerb, store::StoreVerb,
 };
 use crate::{
     app::{self, Common, Fail, StateOptions, logging},
@@ -123,6 +123,9 @@ pub(super) enum Verb {
     /// Check policy files, and ask what they would decide.
     #[command(subcommand)]
     Policy(PolicyVerb),
+    /// Tell what was interrupted and what became of it; settle what can be proven.
+    #[command(alias = "rc")]
+    Recover(RecoverArgs),
     /// List the sessions of this workspace, and read one.
     #[command(subcommand)]
     Session(SessionVerb),
@@ -157,6 +160,7 @@ impl Verb {
             Self::Session(SessionVerb::List) => "session list",
             Self::Session(SessionVerb::Show(_)) => "session show",
             Self::Session(SessionVerb::History(_)) => "session history",
+            Self::Recover(args) => args.name(),
             Self::Store(StoreVerb::List { .. }) => "store list",
             Self::Store(StoreVerb::Stats) => "store stats",
             Self::Store(StoreVerb::Verify) => "store verify",
@@ -173,6 +177,7 @@ impl Verb {
             | Self::Policy(_)
             | Self::Session(_)
             | Self::Store(_)
+            | Self::Recover(_)
             | Self::Doctor(_)
             | Self::Schema(SchemaVerb::Validate { .. }) => true,
             Self::Schema(SchemaVerb::List | SchemaVerb::Print { .. })
@@ -195,6 +200,7 @@ impl Cli {
             Verb::Schema(_)
             | Verb::ExplainExit { .. }
             | Verb::Session(_)
+            | Verb::Recover(_)
             | Verb::Store(_)
             | Verb::Key(_) => Vec::new(),
         };
@@ -209,6 +215,7 @@ impl Cli {
             Verb::Doctor(doctor) => doctor.provider.api_key_env.as_deref(),
             Verb::Policy(_)
             | Verb::Session(_)
+            | Verb::Recover(_)
             | Verb::Store(_)
             | Verb::Key(_)
             | Verb::Schema(_)

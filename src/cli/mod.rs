@@ -10,6 +10,7 @@ mod ending;
 mod key;
 mod output;
 mod policy;
+mod recover;
 mod run;
 mod schema;
 mod session;
@@ -110,6 +111,7 @@ fn dispatch(
         Verb::Policy(policy) => policy::dispatch(host, &common, policy).map(Product::Document),
         Verb::Schema(schema) => schema::dispatch(schema),
         Verb::Session(session) => session::dispatch(host, &common, session).map(Product::Document),
+        Verb::Recover(args) => recover::dispatch(host, &common, args).map(Product::Document),
         Verb::Store(store) => store::dispatch(host, &common, store).map(Product::Document),
         Verb::Key(key) => key::dispatch(host, key),
         Verb::Doctor(doctor) => doctor::dispatch(host, &common, &doctor).map(Product::Document),

@@ -374,7 +374,8 @@ fn is_text_verb(ended: &Ended) -> bool {
         | Ended::Schema(_)
         | Ended::Doctor(_)
         | Ended::Store(_)
-        | Ended::Session(_) => false,
+        | Ended::Session(_)
+        | Ended::Recovery(_) => false,
     }
 }
 

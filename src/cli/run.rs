@@ -128,9 +128,11 @@ pub(super) struct RunArgs {
 /// What to do where an earlier run left operations interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum OnInterrupted {
-    /// Not begin: RECOVERY_REQUIRED.
+    /// Settle what journal and disk prove, tell it, and go on; what stays unproven ends with 70.
     #[default]
-    Stop,
+    Reconcile,
+    /// Not begin: 60, or 70 where a person has to look.
+    RequireClean,
     /// Begin all the same, and say so in the document.
     Ignore,
 }
@@ -181,7 +183,8 @@ pub(super) fn dispatch(
             ephemeral: args.ephemeral,
             wait_lock: args.wait_lock,
             on_interrupted: match args.on_interrupted {
-                OnInterrupted::Stop => keeping::OnInterrupted::Stop,
+                OnInterrupted::Reconcile => keeping::OnInterrupted::Reconcile,
+                OnInterrupted::RequireClean => keeping::OnInterrupted::RequireClean,
                 OnInterrupted::Ignore => keeping::OnInterrupted::Ignore,
             },
             max_files_changed: args.max_files_changed,

@@ -14,6 +14,7 @@ use crate::{
     },
 };
 
+mod recovery;
 mod state;
 
 /// Denials that are told one by one.
@@ -30,6 +31,7 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::Doctor(document) => doctor(document),
         Ended::Store(document) => state::store(document),
         Ended::Session(document) => state::session(document),
+        Ended::Recovery(document) => recovery::recovery(document),
         Ended::Failure(document) => failure(document),
     };
     app::disarm(&printable(&text), app::Spelling::Text)

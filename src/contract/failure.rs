@@ -21,6 +21,8 @@ pub enum FailureScope {
     Store,
     /// The key that the store is sealed with.
     Key,
+    /// Interrupted operations.
+    Recovery,
     /// The model provider.
     Provider,
     /// thcode itself and its output.
@@ -125,6 +127,16 @@ cause_codes! {
     StoreCorrupt = "store-corrupt" => Store / Internal,
     /// The journal lost what was durable, or its chain is broken.
     JournalUnavailable = "journal-unavailable" => Store / Internal,
+    /// The journal has no event of that operation, or more than one begins like that.
+    OperationNotFound = "operation-not-found" => Recovery / Refused,
+    /// A live run is working on the operation.
+    OperationInProgress = "operation-in-progress" => Recovery / Refused,
+    /// What lies beside a target couldn't be removed or put back; nothing was recorded.
+    ReconciliationFailed = "reconciliation-failed" => Recovery / Internal,
+    /// What became of an operation can't be proven: a person has to look.
+    OutcomeUnproven = "outcome-unproven" => Recovery / Refused,
+    /// The operation has its end, and nothing of it is left to settle.
+    NothingToSettle = "nothing-to-settle" => Recovery / InvalidInput,
     /// No session has that id, prefix or label.
     SessionNotFound = "session-not-found" => Store / InvalidInput,
     /// More than one session has that prefix or label.

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod exit;
 pub mod failure;
 pub mod policy_report;
+pub mod recovery;
 pub mod registry;
 pub mod schema_report;
 pub mod session_report;

@@ -6,8 +6,8 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
 use super::{
     Document as _, doctor::DoctorReport, failure::FailureDocument, policy_report::PolicyReport,
-    schema_report::SchemaReport, session_report::SessionReport, store_report::StoreReport,
-    stream::StreamEvent, turn::TurnResult,
+    recovery::RecoveryResult, schema_report::SchemaReport, session_report::SessionReport,
+    store_report::StoreReport, stream::StreamEvent, turn::TurnResult,
 };
 
 /// A published schema.
@@ -66,6 +66,12 @@ pub const PUBLISHED: &[Published] = &[
         describes: "the sessions of a store, or one of them and its history",
         text: include_str!("../../schemas/session-report.v1.schema.json"),
         generate: generate::<SessionReport>,
+    },
+    Published {
+        name: RecoveryResult::NAME,
+        describes: "what was interrupted, and what became of it",
+        text: include_str!("../../schemas/recovery-result.v1.schema.json"),
+        generate: generate::<RecoveryResult>,
     },
     Published {
         name: SchemaReport::NAME,

@@ -152,6 +152,54 @@ pub enum Payload {
         /// Why, as a token.
         cause: String,
     },
+    /// What became of an interrupted operation: read from the disk, or taken on an operator's word.
+    OperationReconciled {
+        /// What it came to.
+        resolution: Resolution,
+        /// What was seen at the target, as a token; null for a command.
+        target: Option<String>,
+        /// What was seen under the temporary name, as a token; null for a command.
+        temp: Option<String>,
+        /// The operator's reason, for their word alone.
+        reason: Option<String>,
+    },
+    /// What an ended operation had left beside its target is gone.
+    CleanupDone {},
+}
+
+/// What an interrupted operation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resolution {
+    /// The effect was made.
+    Applied,
+    /// The effect was made but for its last step, which was done now.
+    Finished,
+    /// The effect makes no difference.
+    NoChange,
+    /// The effect wasn't made.
+    NotApplied,
+    /// What the effect had moved away was put back.
+    Restored,
+    /// A command that nobody saw the end of; none of its processes lives.
+    InterruptedCommand,
+    /// A person looked, and takes it as it is.
+    AcceptedByOperator,
+}
+
+impl Resolution {
+    /// The word of the resolution.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Finished => "finished",
+            Self::NoChange => "no-change",
+            Self::NotApplied => "not-applied",
+            Self::Restored => "restored",
+            Self::InterruptedCommand => "interrupted-command",
+            Self::AcceptedByOperator => "accepted-by-operator",
+        }
+    }
 }
 
 impl Payload {
@@ -173,6 +221,8 @@ impl Payload {
             Self::OperationBlocked { .. } => "OperationBlocked",
             Self::OperationCancelled { .. } => "OperationCancelled",
             Self::OperationUnknownOutcome { .. } => "OperationUnknownOutcome",
+            Self::OperationReconciled { .. } => "OperationReconciled",
+            Self::CleanupDone {} => "CleanupDone",
         }
     }
 

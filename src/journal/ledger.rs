@@ -115,6 +115,8 @@ impl Operation {
         match self.status {
             Some(Status::Succeeded) => "committed",
             Some(Status::Failed) => "failed",
+            // Seen not to have been made; what was given up beforehand stays pending.
+            Some(Status::Cancelled) if self.inflight.is_some() => "failed",
             _ => "pending",
         }
     }

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use super::{
-    ENDING_KINDS, Event, IllegalEvent, Inflight, JournalError, Payload, Status,
+    ENDING_KINDS, Event, IllegalEvent, Inflight, JournalError, Payload, Status, StoredEvent,
     chain::{Row, hash_at, verify},
 };
 use crate::{
     host::{CrashPoint, Host},
     id::{AuthorizationId, EventId, OperationId},
-    store::{Durability, Head, Rows as _, Store, StoreError, Tx},
+    store::{Durability, Head, Rows, Store, StoreError, Tx},
 };
 
 /// The proof that an operation's intent is durable. Only [`Log::dispatch`] makes one, and only after
@@ -27,30 +27,17 @@ impl DispatchCommitted {
     }
 }
 
-/// Operations of earlier runs that aren't settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interrupted {
-    /// All of them.
-    pub operations: u64,
-    /// Those of which it is known that nobody could tell: a person must look.
-    pub unproven: u64,
-}
-
-/// Which operations have no end yet: each that was proposed has exactly one in the long run.
-pub fn interrupted(store: &Store) -> Result<Interrupted, StoreError> {
-    let all = format!(
+/// How many operations have no end, or left something beside their target: each that was proposed has
+/// exactly one end in the long run, so that counting suffices.
+pub fn interrupted(store: &impl Rows) -> Result<u64, StoreError> {
+    let sql = format!(
         "SELECT (SELECT count(*) FROM journal WHERE kind = 'OperationProposed') \
         - (SELECT count(*) FROM journal WHERE kind IN ({ENDING_KINDS})) \
         + (SELECT count(*) FROM inflight WHERE operation_id IN \
-           (SELECT operation_id FROM journal WHERE kind IN ('OperationFailed', 'OperationUnknownOutcome')))"
+           (SELECT operation_id FROM journal WHERE kind = 'OperationFailed'))"
     );
-    let unproven = "SELECT count(*) FROM inflight WHERE operation_id IN \
-        (SELECT operation_id FROM journal WHERE kind = 'OperationUnknownOutcome')";
-    let count = |sql: &str| -> Result<u64, StoreError> {
-        let found = store.first(sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
-        Ok(u64::try_from(found).unwrap_or(0))
-    };
-    Ok(Interrupted { operations: count(&all)?, unproven: count(unproven)? })
+    let found = store.first(&sql, [], |row| row.get::<_, i64>(0))?.unwrap_or(0);
+    Ok(u64::try_from(found).unwrap_or(0))
 }
 
 /// The journal, open for appending.
@@ -59,6 +46,17 @@ pub struct Log {
     head: Head,
     /// Where the operations stand that this process has open.
     open: HashMap<OperationId, Status>,
+}
+
+/// How an operation is ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Settling<'a> {
+    /// The event that ends it.
+    pub terminal: &'a Event,
+    /// Whether what recovery needs stays.
+    pub keep_inflight: bool,
+    /// What the commit waits for.
+    pub durability: Durability,
 }
 
 /// The events of a transaction in progress.
@@ -86,6 +84,27 @@ impl Log {
         }
         let head = verify(store, anchored, Some(&store.keys().journal))?;
         Ok(Self { head, open: HashMap::new() })
+    }
+
+    /// Takes up an operation that an earlier run left: its events, folded, say where it stands. The
+    /// proof that it was dispatched, if it was.
+    pub fn take_up(
+        &mut self,
+        operation: OperationId,
+        events: &[StoredEvent],
+    ) -> Result<Option<DispatchCommitted>, IllegalEvent> {
+        let mut status = None;
+        let mut dispatched = None;
+        for event in events.iter().filter(|event| event.operation_id == operation) {
+            status = Some(Status::next(status, &event.payload)?);
+            if matches!(event.payload, Payload::EffectDispatchCommitted { .. }) {
+                dispatched = Some(DispatchCommitted { operation_id: operation });
+            }
+        }
+        if let Some(status) = status {
+            self.open.insert(operation, status);
+        }
+        Ok(dispatched)
     }
 
     /// The last row.
@@ -154,7 +173,9 @@ impl Log {
         let dispatched = DispatchCommitted { operation_id };
         if let Err(error) = store.anchor(self.head) {
             let failed = event(Payload::OperationFailed { cause: "anchor-unavailable".to_owned() });
-            if let Err(second) = self.settle(host, store, &dispatched, &failed, false, abandoned) {
+            let settling =
+                Settling { terminal: &failed, keep_inflight: false, durability: Durability::Normal };
+            if let Err(second) = self.settle(host, store, &dispatched, settling, abandoned) {
                 tracing::warn!("the operation has no end in the journal: {second}");
             }
             return Err(error.into());
@@ -190,17 +211,16 @@ impl Log {
         host: &Host,
         store: &Store,
         dispatched: &DispatchCommitted,
-        terminal: &Event,
-        keep_inflight: bool,
+        settling: Settling<'_>,
         beside: impl FnOnce(&Tx<'_>) -> Result<(), StoreError>,
     ) -> Result<(), JournalError> {
         let operation_id = dispatched.operation_id;
-        self.write(host, store, Durability::Normal, |tx, stage| {
-            if !keep_inflight {
+        self.write(host, store, settling.durability, |tx, stage| {
+            if !settling.keep_inflight {
                 Inflight::delete(tx, operation_id)?;
             }
             beside(tx)?;
-            stage.push(Event { operation_id: Some(operation_id), ..terminal.clone() });
+            stage.push(Event { operation_id: Some(operation_id), ..settling.terminal.clone() });
             Ok(())
         })
     }

@@ -9,13 +9,15 @@ mod event;
 mod inflight;
 mod ledger;
 mod log;
+mod standing;
 mod status;
 
 pub use chain::{Fault, hash_at, verify};
-pub use event::{Event, Payload, Provenance};
+pub use event::{Event, Payload, Provenance, Resolution};
 pub use inflight::{Inflight, InflightImage};
 pub use ledger::{Ledger, TurnEntry, TurnEntryEnd, ledger};
-pub use log::{DispatchCommitted, Interrupted, Log, Stage, interrupted};
+pub use log::{DispatchCommitted, Log, Settling, Stage, interrupted};
+pub use standing::{Standing, StoredEvent, events_of, standing};
 pub use status::{ENDING_KINDS, IllegalEvent, Status};
 
 use crate::store::StoreError;

@@ -1,7 +1,7 @@
 //! The life of one operation as a pure fold: it guards what is appended live, and it is what
 //! recovery reads. An order that it doesn't know is a corrupt journal, never "fixed".
 
-use super::event::Payload;
+use super::event::{Payload, Resolution};
 
 /// Where an operation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,6 +26,8 @@ pub enum Status {
     Cancelled,
     /// It can't be proven.
     UnknownOutcome,
+    /// It couldn't be proven, and is settled all the same.
+    Reconciled,
 }
 
 /// An event that can't follow.
@@ -52,6 +54,7 @@ impl Status {
             Self::Blocked => "blocked",
             Self::Cancelled => "cancelled",
             Self::UnknownOutcome => "unknown-outcome",
+            Self::Reconciled => "reconciled",
         }
     }
 
@@ -63,9 +66,12 @@ impl Status {
             | Self::Prepared
             | Self::Authorized
             | Self::DispatchCommitted => false,
-            Self::Succeeded | Self::Failed | Self::Blocked | Self::Cancelled | Self::UnknownOutcome => {
-                true
-            }
+            Self::Succeeded
+            | Self::Failed
+            | Self::Blocked
+            | Self::Cancelled
+            | Self::UnknownOutcome
+            | Self::Reconciled => true,
         }
     }
 
@@ -99,15 +105,25 @@ impl Status {
                 Some(Self::Proposed | Self::Decided | Self::Prepared | Self::Authorized),
                 Payload::OperationCancelled { .. },
             ) => Self::Cancelled,
+            (
+                Some(Self::DispatchCommitted | Self::UnknownOutcome),
+                Payload::OperationReconciled { resolution, .. },
+            ) => match resolution {
+                Resolution::Applied | Resolution::Finished | Resolution::NoChange => Self::Succeeded,
+                Resolution::NotApplied | Resolution::Restored => Self::Cancelled,
+                Resolution::InterruptedCommand | Resolution::AcceptedByOperator => Self::Reconciled,
+            },
+            (Some(after @ (Self::Failed | Self::Succeeded)), Payload::CleanupDone {}) => after,
             _ => return Err(illegal()),
         };
         Ok(after)
     }
 }
 
-/// The kinds of events that end an operation, as a list of SQL.
+/// The kinds of events after which nothing is left to settle, as a list of SQL. Each operation has at
+/// most one of them.
 pub const ENDING_KINDS: &str = "'OperationSucceeded', 'OperationFailed', 'OperationBlocked', \
-    'OperationCancelled', 'OperationUnknownOutcome'";
+    'OperationCancelled', 'OperationReconciled'";
 
 #[cfg(test)]
 mod tests {
@@ -150,7 +166,20 @@ mod tests {
             Payload::OperationBlocked { cause: cause() },
             Payload::OperationCancelled { cause: cause() },
             Payload::OperationUnknownOutcome { cause: cause() },
+            reconciled(Resolution::Applied),
+            reconciled(Resolution::NotApplied),
+            reconciled(Resolution::AcceptedByOperator),
+            Payload::CleanupDone {},
         ]
+    }
+
+    fn reconciled(resolution: Resolution) -> Payload {
+        Payload::OperationReconciled { resolution, target: None, temp: None, reason: None }
+    }
+
+    /// Nothing is left to settle.
+    fn is_settled(status: Status) -> bool {
+        status.is_terminal() && status != Status::UnknownOutcome
     }
 
     fn reached() -> std::collections::HashSet<Status> {
@@ -171,12 +200,18 @@ mod tests {
     #[test]
     fn every_status_is_reached_and_terminal_ones_are_final() {
         let reached = reached();
-        assert_eq!(reached.len(), 10);
-        for status in reached.into_iter().filter(|status| status.is_terminal()) {
-            assert!(
-                kinds().iter().all(|event| Status::next(Some(status), event).is_err()),
-                "{status:?}"
-            );
+        assert_eq!(reached.len(), 11);
+        for status in reached.into_iter().filter(|status| is_settled(*status)) {
+            for event in kinds() {
+                let after = Status::next(Some(status), &event);
+                let tidied = matches!(event, Payload::CleanupDone {});
+                assert!(after.is_err() || (tidied && after == Ok(status)), "{status:?} {event:?}");
+            }
+        }
+        for event in kinds() {
+            let after = Status::next(Some(Status::UnknownOutcome), &event);
+            let settles = matches!(event, Payload::OperationReconciled { .. });
+            assert_eq!(after.is_ok_and(is_settled), settles, "{event:?}");
         }
     }
 
@@ -184,10 +219,10 @@ mod tests {
     fn the_kinds_that_end_are_those_that_lead_to_an_end() {
         let mut listed: Vec<&str> =
             ENDING_KINDS.split(", ").map(|kind| kind.trim_matches('\'')).collect();
-        let before = reached().into_iter().filter(|status| !status.is_terminal());
+        let before = reached().into_iter().filter(|status| !is_settled(*status));
         let before: Vec<Option<Status>> = before.map(Some).chain([None]).collect();
         let ends = |event: &Payload| {
-            before.iter().any(|before| Status::next(*before, event).is_ok_and(Status::is_terminal))
+            before.iter().any(|before| Status::next(*before, event).is_ok_and(is_settled))
         };
         let mut ending: Vec<&str> =
             kinds().iter().filter(|event| ends(event)).map(Payload::kind).collect();
@@ -213,9 +248,10 @@ mod tests {
                 Ok(after) => {
                     let stays = matches!(event, Payload::CommandSpawned { .. });
                     assert_eq!(stays, after == Status::DispatchCommitted);
+                    let seen = matches!(event, Payload::OperationReconciled { .. });
                     let ends =
                         matches!(after, Status::Succeeded | Status::Failed | Status::UnknownOutcome);
-                    assert!(ends || stays);
+                    assert!(ends || stays || seen);
                 }
                 Err(error) => assert_eq!(error.kind, event.kind()),
             }

@@ -4,6 +4,7 @@
 //! different; one that can't be proven is said to be unknown, never to be a success.
 
 mod change;
+mod debris;
 pub mod edit;
 mod native;
 mod pipeline;
@@ -14,6 +15,7 @@ mod publish;
 mod tests;
 
 pub use change::{About, Applied, Change, Coverage, Ended, Limits, Protection, Vault};
+pub use debris::{Tidy, tidy};
 pub use pipeline::mutate;
 pub use preflight::{MOST_EDITED_BYTES, Refusal};
 

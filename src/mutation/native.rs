@@ -196,6 +196,15 @@ pub(super) fn is_unsupported(errno: Errno) -> bool {
 
 /// What stands under a name of the directory: its stat and the digest of its bytes.
 pub(super) fn seen(parent: &Parent, name: &str) -> Result<Option<(FileStat, Digest)>, Errno> {
+    seen_salted(parent, name, &[])
+}
+
+/// As [`seen`], with a salt hashed before the bytes.
+pub(super) fn seen_salted(
+    parent: &Parent,
+    name: &str,
+    salt: &[u8],
+) -> Result<Option<(FileStat, Digest)>, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = match openat(&parent.fd, name, flags, Mode::empty()) {
         Ok(fd) => fd,
@@ -206,13 +215,18 @@ pub(super) fn seen(parent: &Parent, name: &str) -> Result<Option<(FileStat, Dige
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Errno::ISDIR);
     }
-    let digest = digest_of(&mut File::from(fd)).map_err(|error| errno_of(&error))?;
+    let hash = Sha256::new_with_prefix(salt);
+    let digest = hashed(hash, &mut File::from(fd)).map_err(|error| errno_of(&error))?;
     Ok(Some((FileStat::of(&stat), digest)))
 }
 
 /// The digest of a file from where it stands, in bounded memory.
 pub(super) fn digest_of(file: &mut File) -> std::io::Result<Digest> {
-    let (mut hash, mut chunk) = (Sha256::new(), vec![0u8; 256 << 10]);
+    hashed(Sha256::new(), file)
+}
+
+fn hashed(mut hash: Sha256, file: &mut File) -> std::io::Result<Digest> {
+    let mut chunk = vec![0u8; 256 << 10];
     loop {
         match file.read(&mut chunk) {
             Ok(0) => return Ok(Digest::from_bytes(hash.finalize().into())),

@@ -11,8 +11,10 @@ use crate::{
     },
     host::{CrashPoint, Host},
     id::{AuthorizationId, CheckpointId, Digest},
-    journal::{DispatchCommitted, Event, Inflight, InflightImage, JournalError, Payload, Provenance},
-    store::{Durability, StoreError},
+    journal::{
+        DispatchCommitted, Event, Inflight, InflightImage, JournalError, Payload, Provenance, Settling,
+    },
+    store::Durability,
     workspace::Root,
 };
 
@@ -459,12 +461,15 @@ impl Dispatched {
         };
         let committed = matches!(ended, Ended::Applied(_));
         let known = !matches!(ended, Ended::Unknown(_));
-        let terminal = event(about, terminal);
-        let settled =
-            vault.log.settle(vault.host, vault.store, &proof, &terminal, keep, |tx| match coverage {
-                Coverage::Checkpoint(id) if known => checkpoint::settle(tx, id, committed),
-                Coverage::Checkpoint(_) | Coverage::Unprotected => Ok::<_, StoreError>(()),
-            });
+        let settling = Settling {
+            terminal: &event(about, terminal),
+            keep_inflight: keep,
+            durability: Durability::Normal,
+        };
+        let settled = vault.log.settle(vault.host, vault.store, &proof, settling, |tx| match coverage {
+            Coverage::Checkpoint(id) if known => checkpoint::settle(tx, id, committed),
+            Coverage::Checkpoint(_) | Coverage::Unprotected => Ok(()),
+        });
         settled.map_err(MutationError::Unsettled)?;
         vault.host.crash_point(CrashPoint::Settled);
         // A log that stays large costs room, not truth.

@@ -95,6 +95,7 @@ fn every_document_has_an_instance_that_is_still_valid_and_readable() {
             "policy-report" => reads::<c::policy_report::PolicyReport>(value),
             "doctor-report" => reads::<c::doctor::DoctorReport>(value),
             "store-report" => reads::<c::store_report::StoreReport>(value),
+            "recovery-result" => reads::<c::recovery::RecoveryResult>(value),
             "session-report" => reads::<c::session_report::SessionReport>(value),
             "schema-report" => reads::<c::schema_report::SchemaReport>(value),
             other => panic!("{other} has no type here"),

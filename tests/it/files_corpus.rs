@@ -602,7 +602,7 @@ impl<'c> Bench<'c> {
         let store = Store::open(&host, &place, root.path(), &key, lease).map_err(|e| e.to_string())?;
         let log = Log::open(&store).map_err(|e| e.to_string())?;
         let open = thcode::journal::interrupted(&store).map_err(|e| e.to_string())?;
-        holds(log.head().seq > 0 && open.operations == 0, || format!("{open:?}"))
+        holds(log.head().seq > 0 && open == 0, || format!("{open:?}"))
     }
 
     fn check(&self, expected: &Value) -> Result<(), String> {

@@ -28,6 +28,8 @@ mod provider_http;
 #[cfg(test)]
 mod races;
 #[cfg(test)]
+mod recover;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod secrets;

@@ -17,7 +17,7 @@ use thcode::{
     crypto::KeySource,
     host::Host,
     id::{AuthorizationId, Digest, MessageId, OperationId, SessionId, TurnId},
-    journal::{Event, Inflight, Log, Payload, Provenance},
+    journal::{Event, Inflight, Log, Payload, Provenance, Settling},
     session::{self, Start, StoredCall, StoredMessage, StoredRole},
     store::{Durability, Lease, StatePlace, Store},
 };
@@ -341,7 +341,9 @@ fn operations_that_ended_are_not_open() {
             .dispatch(&bench.host, &mut store, &about, authorization_id, &inflight, |_| Ok(()))
             .unwrap();
         let terminal = Event { payload: terminal, ..about.clone() };
-        log.settle(&bench.host, &store, &sent, &terminal, keep, |_| Ok(())).unwrap();
+        let settling =
+            Settling { terminal: &terminal, keep_inflight: keep, durability: Durability::Normal };
+        log.settle(&bench.host, &store, &sent, settling, |_| Ok(())).unwrap();
     }
     store.close().unwrap();
     let list = bench.thcode(&["store", "list"]).json();

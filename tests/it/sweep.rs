@@ -100,7 +100,7 @@ impl Made {
         if store.facts().workspace != root.path() {
             return Err("open: another workspace".to_owned());
         }
-        let open = interrupted(&store).map_err(|error| format!("open: {error}"))?.operations;
+        let open = interrupted(&store).map_err(|error| format!("open: {error}"))?;
         if open > 0 {
             return Err(format!("open: {open} operations are interrupted"));
         }

@@ -25,6 +25,10 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
     ("session", &["id", "host", "crypto", "store"]),
     ("checkpoint", &["id", "host", "crypto", "store"]),
     ("mutation", &["id", "host", "floor", "store", "workspace", "journal", "checkpoint"]),
+    (
+        "recovery",
+        &["contract", "id", "host", "crypto", "redact", "store", "journal", "checkpoint", "workspace"],
+    ),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "journal", "mutation", "checkpoint", "redact"]),
     (
@@ -61,6 +65,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
             "session",
             "checkpoint",
             "mutation",
+            "recovery",
             "provider",
             "tool",
             "agent",

@@ -222,43 +222,6 @@ fn two_runners_exclude_each_other() {
     assert_eq!(after.code, Some(0), "a killed holder never wedges the next");
 }
 
-#[cfg(feature = "fault-injection")]
-#[test]
-fn after_a_crash_at_any_point_the_file_is_whole_and_the_next_run_says_what_stands() {
-    use thcode::host::CrashPoint;
-    for point in CrashPoint::ALL {
-        for (call, path, pre, post) in [
-            (create("new/f.txt", "post"), "new/f.txt", None, Some(&b"post"[..])),
-            (edit("f.txt", "pre", "post"), "f.txt", Some(&b"pre"[..]), Some(&b"post"[..])),
-            (delete("f.txt"), "f.txt", Some(&b"pre"[..]), None),
-        ] {
-            let case = format!("{} {}", point.name(), call.0);
-            let env = TestEnv::new();
-            if pre.is_some() {
-                env.file("f.txt", "pre");
-            }
-            let replies = [calls(&[call]), json!({"text": "done"})];
-            let crashed = Run::new(&env, &replies).call().env("THCODE_FAULT", point.name()).run();
-            assert_eq!(crashed.code, None, "{case}: it should have died: {crashed:?}");
-            let now = fs::read(env.workspace().join(path)).ok();
-            assert!(now.as_deref() == pre || now.as_deref() == post, "{case}: {now:?}");
-            let next = Run::new(&env, &[json!({"text": "x"})]).document();
-            if *point == CrashPoint::Settled {
-                assert_eq!(next.code, Some(0), "{case}: everything was settled: {next:?}");
-                assert_eq!(now.as_deref(), post, "{case}");
-                continue;
-            }
-            assert_eq!(next.code, Some(60), "{case}: {next:?}");
-            assert_eq!(next.end().1, "recovery-required", "{case}");
-            let on =
-                Run::new(&env, &[json!({"text": "x"})]).with(&["--on-interrupted", "ignore"]).document();
-            assert_eq!(on.code, Some(0), "{case}: {on:?}");
-            let risks = on.json()["residualRisks"].to_string();
-            assert!(risks.contains("left interrupted"), "{case}: {risks}");
-        }
-    }
-}
-
 /// Exactly four syncs for a change of a small file in a directory that is there: the dispatch, the
 /// anchor, the temporary file, the directory.
 #[test]
@@ -364,7 +327,10 @@ fn interrupted(env: &TestEnv) -> String {
     command.arg(env!("CARGO_BIN_EXE_thcode")).args(&run.args).current_dir(env.workspace());
     command.env_clear().env("HOME", env.home()).env("PATH", std::env::var_os("PATH").unwrap());
     match command.stdin(Stdio::null()).output() {
-        Ok(_) => Run::new(env, &[json!({"text": "x"})]).document().end().2,
+        Ok(_) => {
+            let clean = ["--on-interrupted", "require-clean"];
+            Run::new(env, &[json!({"text": "x"})]).with(&clean).document().end().2
+        }
         Err(_) => {
             eprintln!("SKIPPED the cause recovery-required: there is no strace");
             "recovery-required".to_owned()

@@ -1,0 +1,246 @@
+//! Reading: the store, the disk and what both say of each operation.
+
+use std::collections::BTreeSet;
+
+use super::{Facts, Which};
+use crate::{
+    app::{Common, Ended, Fail, state},
+    checkpoint::{self, Material},
+    contract::{
+        CauseCode, ExitClass, Failure,
+        recovery::{CheckpointMaterial, Evidence, RecoveredOperation, RecoveryAction, Sighting},
+        store_report::Authenticity,
+    },
+    crypto::Keys,
+    host::Host,
+    id::OperationId,
+    journal::{self, Status},
+    recovery::{self, Case, Debris, Known, Verdict, Why},
+    store::{Holder, ReadStore, Rows, View, live_holder},
+    workspace::Root,
+};
+
+/// A store that is read, and the workspace that it was made for.
+pub(super) struct Desk<'h> {
+    host: &'h Host,
+    store: ReadStore,
+    keys: Option<Keys>,
+    root: Option<Root>,
+    holder: Option<Holder>,
+    standing: BTreeSet<OperationId>,
+    facts: Facts,
+}
+
+impl<'h> Desk<'h> {
+    pub(super) fn open(host: &'h Host, common: &Common) -> Result<Self, Fail> {
+        let place = state::place_to_read(host, common)?;
+        // Before the rows: a runner that has just ended has left what it left.
+        let holder = live_holder(&place.dir);
+        let store = ReadStore::open(&place.dir)?;
+        store.hold_still()?;
+        state::anchored(&store)?;
+        let keys = state::keys_if_any(&store, &state::key_source(host, &place, &common.state));
+        let standing = journal::standing(&store, keys.as_ref().map(|keys| &keys.journal))?;
+        let (workspace, _) = store.made_for()?;
+        let facts = Facts {
+            state_dir: place.dir.display().to_string(),
+            workspace: workspace.clone(),
+            authenticity: match keys {
+                Some(_) => Authenticity::Verified,
+                None => Authenticity::UnverifiedNoKey,
+            },
+            events: standing.events,
+            flags: flags(common),
+        };
+        let root = root_of(common, &workspace);
+        Ok(Self { host, store, keys, root, holder, standing: standing.operations, facts })
+    }
+
+    /// Everything that stands, or those of it that are meant.
+    pub(super) fn standing(&self, which: &Which) -> Result<Vec<RecoveredOperation>, Fail> {
+        let cases = recovery::cases(&self.store, &self.standing)?;
+        let proven = proven(self.root.as_ref(), &cases, which);
+        let tell = |case: &Case| self.tell(case, proven);
+        cases.iter().map(tell).collect()
+    }
+
+    /// One operation.
+    pub(super) fn one(&self, text: &str, which: &Which) -> Result<RecoveredOperation, Fail> {
+        let id = find(&self.store, text)?;
+        let case = recovery::one(&self.store, id)?;
+        let cases = recovery::cases(&self.store, &self.standing)?;
+        self.tell(&case, proven(self.root.as_ref(), &cases, which))
+    }
+
+    fn tell(&self, case: &Case, proven: bool) -> Result<RecoveredOperation, Fail> {
+        let stands = self.standing.contains(&case.operation_id);
+        let live_owner = self.holder.as_ref().filter(|_| stands).map(|holder| holder.pid);
+        let view = self.keys.as_ref().map(|keys| self.store.view(keys)).transpose()?;
+        let material = match live_owner {
+            Some(_) => CheckpointMaterial::RecoveryLocked,
+            None => material(case, &self.store, view)?,
+        };
+        let looked = match stands && live_owner.is_none() {
+            true => Some(look(self.host, case, self.root.as_ref(), proven)),
+            false => None,
+        };
+        let known = Known {
+            material,
+            evidence: looked.as_ref().and_then(|looked| looked.1),
+            verdict: looked.map(|looked| looked.0),
+            live_owner,
+        };
+        Ok(recovery::classify(case, known))
+    }
+
+    pub(super) fn result(
+        &self,
+        action: RecoveryAction,
+        operations: Vec<RecoveredOperation>,
+        class: ExitClass,
+        body: Option<String>,
+        failure: Option<Failure>,
+    ) -> Ended {
+        self.facts.result(action, operations, class, body, failure)
+    }
+}
+
+/// The workspace to look at: the one that the caller names, else the one that the store was made for,
+/// if it is there.
+pub(super) fn root_of(common: &Common, workspace: &str) -> Option<Root> {
+    let named = common.dir.as_deref();
+    Root::open_anywhere(named.unwrap_or(std::path::Path::new(workspace))).ok()
+}
+
+/// What a command to copy needs so that it means the same store and workspace.
+pub(super) fn flags(common: &Common) -> String {
+    let mut flags = String::new();
+    for (name, value) in
+        [("-C", &common.dir), ("--state-dir", &common.state.dir), ("--key-file", &common.state.key_file)]
+    {
+        if let Some(value) = value {
+            flags.push_str(&format!("{name} {} ", quoted(&value.display().to_string())));
+        }
+    }
+    flags
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// The operation that a text names: a full id, or the beginning of an id's random part that only one
+/// has.
+pub(super) fn find(store: &impl Rows, text: &str) -> Result<OperationId, Fail> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let not_found = |what: &str| {
+        let shown: String = text.chars().take(60).collect();
+        let failure = Failure::new(CauseCode::OperationNotFound, format!("{what} {shown:?}"));
+        Fail {
+            class: ExitClass::Blocked,
+            failure: failure.action("`thcode recover` lists what stands, with full ids"),
+        }
+    };
+    let is_prefix = text.len() >= 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_prefix {
+        return Err(not_found("no operation has the id"));
+    }
+    let wanted = text.to_ascii_lowercase();
+    let mut found = Vec::new();
+    let sql = "SELECT DISTINCT operation_id FROM journal WHERE kind = 'OperationProposed'";
+    store.each(sql, [], |row| {
+        let id: Vec<u8> = row.get(0).map_err(crate::store::StoreError::from)?;
+        if let Ok(id) = OperationId::from_bytes(&id)
+            && id.random_part().starts_with(&wanted)
+        {
+            found.push(id);
+        }
+        Ok::<_, crate::store::StoreError>(())
+    })?;
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(not_found("no operation has the id")),
+        _ => Err(not_found("more than one operation begins like")),
+    }
+}
+
+/// Whether the directory is known to be the workspace that the operations were of: its identity is
+/// the recorded one, or a file in it is one that they left or found.
+pub(super) fn proven(root: Option<&Root>, cases: &[Case], which: &Which) -> bool {
+    let Some(root) = root else { return false };
+    let shows = |seen: Sighting| matches!(seen, Sighting::Pre | Sighting::Post);
+    which.workspace_is
+        || cases.iter().filter_map(|case| case.inflight.as_ref()).any(|inflight| {
+            recovery::at_home(root, inflight) || {
+                let seen = recovery::look(root, inflight);
+                shows(seen.target) || shows(seen.temp)
+            }
+        })
+}
+
+/// What a case that stands comes to, and what the disk shows.
+pub(super) fn look(
+    host: &Host,
+    case: &Case,
+    root: Option<&Root>,
+    proven: bool,
+) -> (Verdict, Option<Evidence>) {
+    if !case.is_dispatched() {
+        return (Verdict::NOT_SENT, None);
+    }
+    let Some(inflight) = &case.inflight else {
+        let alive = case.spawned().is_some_and(|spawned| {
+            spawned.boot_id == host.boot_id() && host.group_is_alive(spawned.pid)
+        });
+        return match alive {
+            true => (Verdict::Person(Why::StillRunning), None),
+            false => (Verdict::COMMAND, None),
+        };
+    };
+    let Some(root) = root.filter(|_| proven) else {
+        return (Verdict::Person(Why::WorkspaceNotProven), None);
+    };
+    let seen = recovery::look(root, inflight);
+    let verdict = match case.status {
+        // Its end is known; only what it left is in question.
+        Status::Failed | Status::Succeeded => {
+            let debris = match seen.temp {
+                Sighting::Absent => Debris::None,
+                Sighting::Pre | Sighting::Post | Sighting::Partial => Debris::Sweep,
+                Sighting::Else => Debris::Keep,
+                Sighting::Unreadable => return (Verdict::Person(Why::Unreadable), Some(seen)),
+            };
+            Verdict::Settled { resolution: journal::Resolution::NotApplied, debris }
+        }
+        _ => {
+            let digest =
+                |image: Option<journal::InflightImage>| image.map(|image| *image.digest.as_bytes());
+            recovery::verdict(digest(inflight.pre), digest(inflight.post), seen)
+        }
+    };
+    (verdict, Some(seen))
+}
+
+/// What the images of a case are good for.
+pub(super) fn material<S: Rows>(
+    case: &Case,
+    rows: &S,
+    view: Option<View<'_, S>>,
+) -> Result<CheckpointMaterial, Fail> {
+    let Some((id, digest)) = case.checkpoint() else { return Ok(CheckpointMaterial::NotApplicable) };
+    Ok(match checkpoint::material(rows, view, id, digest)? {
+        Material::Corrupt => CheckpointMaterial::Corrupt,
+        Material::Missing => CheckpointMaterial::Unreachable,
+        Material::Locked => CheckpointMaterial::RecoveryLocked,
+        Material::Complete if !case.is_dispatched() => CheckpointMaterial::Incomplete,
+        Material::Complete => CheckpointMaterial::Complete,
+    })
+}

@@ -1,0 +1,317 @@
+//! Writing: what the disk proves is recorded, what lies beside a target is removed or put back first.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Facts, Way, Which,
+    desk::{find, flags, look, material, proven, root_of},
+};
+use crate::{
+    app::{Common, Fail, state},
+    checkpoint,
+    contract::{
+        CauseCode, ExitClass, Failure,
+        recovery::{Evidence, RecoveredOperation},
+        store_report::Authenticity,
+    },
+    host::Host,
+    id::OperationId,
+    journal::{self, DispatchCommitted, Event, Log, Payload, Provenance, Resolution, Settling, Status},
+    mutation::{self, Refusal, Tidy},
+    recovery::{self, Case, Debris, Known, Verdict, Why},
+    store::{Durability, Lease, Store},
+    workspace::Root,
+};
+
+/// What was settled, what wasn't, and what went wrong on the way.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// The operations that were meant, the oldest first.
+    pub operations: Vec<RecoveredOperation>,
+    /// The first thing that couldn't be carried out.
+    pub failure: Option<Failure>,
+}
+
+/// A store that is open for writing, and the workspace that it was made for.
+pub(super) struct Counter<'h> {
+    host: &'h Host,
+    store: Store,
+    log: Log,
+    root: Option<Root>,
+    facts: Facts,
+}
+
+impl<'h> Counter<'h> {
+    pub(super) fn open(host: &'h Host, common: &Common) -> Result<Self, Fail> {
+        let place = state::place_to_read(host, common)?;
+        // A store is looked at before it is written; one that isn't there is not made.
+        let reader = state::open_read(&place.dir)?;
+        let (workspace, _) = reader.made_for()?;
+        drop(reader);
+        let root = root_of(common, &workspace);
+        let locked = root.as_ref().map_or(workspace.as_str(), Root::path);
+        let lease = Lease::take(host, locked, &place, std::time::Duration::from_millis(250))?;
+        let key = state::key_source(host, &place, &common.state);
+        let store = Store::open(host, &place, &workspace, &key, lease)?;
+        let log = Log::open(&store)?;
+        let standing = journal::standing(&store, Some(&store.keys().journal))?;
+        let facts = Facts {
+            state_dir: place.dir.display().to_string(),
+            workspace,
+            authenticity: Authenticity::Verified,
+            events: standing.events,
+            flags: flags(common),
+        };
+        Ok(Self { host, store, log, root, facts })
+    }
+
+    pub(super) fn settle(&mut self, which: &Which, way: Way) -> Result<Settled, Fail> {
+        let wanted =
+            which.operations.iter().map(|text| find(&self.store, text)).collect::<Result<_, _>>()?;
+        let Self { host, store, log, root, .. } = self;
+        let meant = Meant { wanted, which, way };
+        settle(host, store, log, root.as_ref(), &meant)
+    }
+
+    pub(super) fn accept(&mut self, text: &str, reason: &str) -> Result<RecoveredOperation, Fail> {
+        let id = find(&self.store, text)?;
+        let standing = journal::standing(&self.store, None)?;
+        let case = recovery::one(&self.store, id)?;
+        if !standing.operations.contains(&id) || !case.is_dispatched() {
+            let message = format!("operation {id} needs nobody's word: it is {}", case.status.token());
+            return Err(Fail {
+                class: ExitClass::Usage,
+                failure: Failure::new(CauseCode::NothingToSettle, message)
+                    .action("`thcode recover` lists what stands; `recover reconcile` settles the rest"),
+            });
+        }
+        let (_, evidence) = look(self.host, &case, self.root.as_ref(), self.root.is_some());
+        let proof = take_up(&mut self.log, &case)?;
+        let payload = reconciled(Resolution::AcceptedByOperator, evidence, Some(reason.to_owned()));
+        record(self.host, &self.store, &mut self.log, &case, proof.as_ref(), payload, None)?;
+        Ok(RecoveredOperation { settled: true, ..told(&self.store, id, evidence, None)? })
+    }
+
+    /// Makes durable what was recorded, and lets go.
+    pub(super) fn close(mut self) -> Result<Facts, Fail> {
+        self.store.anchor(self.log.head())?;
+        self.store.close()?;
+        Ok(self.facts)
+    }
+}
+
+/// Which operations are meant, and which way.
+struct Meant<'a> {
+    wanted: BTreeSet<OperationId>,
+    which: &'a Which,
+    way: Way,
+}
+
+/// Settles everything that is proven in a store that is open already: what a run does before it
+/// begins.
+pub fn settle_standing(
+    host: &Host,
+    store: &mut Store,
+    log: &mut Log,
+    root: &Root,
+) -> Result<Settled, Fail> {
+    let which = Which::default();
+    let meant = Meant { wanted: BTreeSet::new(), which: &which, way: Way::Proven };
+    let settled = settle(host, store, log, Some(root), &meant)?;
+    store.anchor(log.head())?;
+    Ok(settled)
+}
+
+/// What stands in a store that is open already. Writes nothing.
+pub fn tell_standing(host: &Host, store: &Store, root: &Root) -> Result<Vec<RecoveredOperation>, Fail> {
+    let standing = journal::standing(store, Some(&store.keys().journal))?.operations;
+    let cases = recovery::cases(store, &standing)?;
+    let proven = proven(Some(root), &cases, &Which::default());
+    let tell = |case: &Case| {
+        let (verdict, evidence) = look(host, case, Some(root), proven);
+        told(store, case.operation_id, evidence, Some(verdict))
+    };
+    cases.iter().map(tell).collect()
+}
+
+fn settle(
+    host: &Host,
+    store: &Store,
+    log: &mut Log,
+    root: Option<&Root>,
+    meant: &Meant<'_>,
+) -> Result<Settled, Fail> {
+    let standing = journal::standing(store, Some(&store.keys().journal))?.operations;
+    let cases = recovery::cases(store, &standing)?;
+    let proven = proven(root, &cases, meant.which);
+    let mut settled = Settled::default();
+    for case in cases {
+        let id = case.operation_id;
+        if !meant.wanted.is_empty() && !meant.wanted.contains(&id) {
+            continue;
+        }
+        let (verdict, evidence) = look(host, &case, root, proven);
+        let Some(plan) = plan(&case, verdict, meant.way) else {
+            settled.operations.push(told(store, id, evidence, Some(verdict))?);
+            continue;
+        };
+        let proof = take_up(log, &case)?;
+        if let Some(refusal) = tidied(root, proof.as_ref(), &case, plan.tidy) {
+            let message = format!("operation {id}: {refusal}");
+            let failure = Failure::new(CauseCode::ReconciliationFailed, message)
+                .action("see why it can't be changed, then run the same command again");
+            settled.failure.get_or_insert(failure);
+            settled.operations.push(told(store, id, evidence, Some(verdict))?);
+            continue;
+        }
+        let payload = match case.status {
+            Status::Failed | Status::Succeeded => Payload::CleanupDone {},
+            _ if !case.is_dispatched() => {
+                Payload::OperationCancelled { cause: "interrupted".to_owned() }
+            }
+            _ => reconciled(plan.resolution, evidence, None),
+        };
+        let target =
+            case.inflight.as_ref().map(|found| String::from_utf8_lossy(&found.path).into_owned());
+        let word = match &payload {
+            Payload::CleanupDone {} => "cleaned-up",
+            Payload::OperationCancelled { .. } => "cancelled",
+            _ => plan.resolution.token(),
+        };
+        let commits = match plan.resolution {
+            Resolution::Applied | Resolution::Finished | Resolution::NoChange => Some(true),
+            Resolution::NotApplied | Resolution::Restored => Some(false),
+            Resolution::InterruptedCommand | Resolution::AcceptedByOperator => None,
+        };
+        record(host, store, log, &case, proof.as_ref(), payload, commits)?;
+        settled.operations.push(RecoveredOperation {
+            settled: true,
+            resolution: Some(word.to_owned()),
+            target,
+            ..told(store, id, evidence, None)?
+        });
+    }
+    for id in meant.wanted.iter().filter(|id| !standing.contains(id)) {
+        settled.operations.push(told(store, *id, None, None)?);
+    }
+    Ok(settled)
+}
+
+/// What is done about a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Plan {
+    resolution: Resolution,
+    tidy: Option<Tidy>,
+}
+
+/// What the verdict and the caller's way come to; `None` where a person is needed.
+fn plan(case: &Case, verdict: Verdict, way: Way) -> Option<Plan> {
+    let deletes = case.inflight.as_ref().is_some_and(|inflight| inflight.post.is_none());
+    let plan = |resolution, tidy| Some(Plan { resolution, tidy });
+    match (verdict, way) {
+        // The deletion's last step is left to do, and the caller wants it undone instead.
+        (Verdict::Settled { resolution: Resolution::Finished, .. }, Way::Restore) => {
+            plan(Resolution::Restored, Some(Tidy::Restore))
+        }
+        (Verdict::Person(Why::Displaced), Way::Restore) => {
+            plan(Resolution::Restored, Some(Tidy::Restore))
+        }
+        (Verdict::Person(Why::Recreated), Way::Finish) if deletes => {
+            plan(Resolution::Finished, Some(Tidy::Sweep))
+        }
+        (Verdict::Settled { resolution, debris }, _) => {
+            let tidy = match (debris, resolution) {
+                // A file that was never made leaves no directories.
+                (Debris::Sweep | Debris::None, Resolution::NotApplied) if case.inflight.is_some() => {
+                    Some(Tidy::SweepWithParents)
+                }
+                (Debris::Sweep, _) => Some(Tidy::Sweep),
+                (Debris::None | Debris::Keep, _) => None,
+            };
+            plan(resolution, tidy)
+        }
+        (Verdict::Person(_), _) => None,
+    }
+}
+
+fn take_up(log: &mut Log, case: &Case) -> Result<Option<DispatchCommitted>, Fail> {
+    Ok(log.take_up(case.operation_id, &case.events).map_err(journal::JournalError::from)?)
+}
+
+fn tidied(
+    root: Option<&Root>,
+    proof: Option<&DispatchCommitted>,
+    case: &Case,
+    tidy: Option<Tidy>,
+) -> Option<Refusal> {
+    let (root, proof, inflight, tidy) = (root?, proof?, case.inflight.as_ref()?, tidy?);
+    mutation::tidy(root, proof, inflight, tidy).err()
+}
+
+fn reconciled(resolution: Resolution, evidence: Option<Evidence>, reason: Option<String>) -> Payload {
+    Payload::OperationReconciled {
+        resolution,
+        target: evidence.map(|seen| seen.target.token().to_owned()),
+        temp: evidence.map(|seen| seen.temp.token().to_owned()),
+        reason,
+    }
+}
+
+/// Writes the end of a case: durable when this returns.
+fn record(
+    host: &Host,
+    store: &Store,
+    log: &mut Log,
+    case: &Case,
+    proof: Option<&DispatchCommitted>,
+    payload: Payload,
+    commits: Option<bool>,
+) -> Result<(), Fail> {
+    let Some(last) = case.events.last() else { return Ok(()) };
+    let event = Event {
+        session_id: last.session_id,
+        turn_id: last.turn_id,
+        operation_id: Some(case.operation_id),
+        parent_operation_id: last.parent_operation_id,
+        provenance: Provenance::Deterministic,
+        payload,
+    };
+    let Some(proof) = proof else {
+        let id = case.operation_id;
+        return log.write(host, store, Durability::Full, |tx, stage| {
+            let void = "DELETE FROM authorization WHERE operation_id = ?1";
+            tx.execute(void, [id.as_bytes().as_slice()])?;
+            stage.push(event);
+            Ok::<_, Fail>(())
+        });
+    };
+    let settling = Settling {
+        terminal: &event,
+        keep_inflight: case.inflight.is_none(),
+        durability: Durability::Full,
+    };
+    let ended = !matches!(case.status, Status::Failed | Status::Succeeded);
+    let checkpoint = case.checkpoint().filter(|_| ended);
+    log.settle(host, store, proof, settling, |tx| match (checkpoint, commits) {
+        (Some((id, _)), Some(commits)) => checkpoint::settle(tx, id, commits),
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+/// An operation as it is now; without a verdict nothing of it is left to settle.
+fn told(
+    store: &Store,
+    id: OperationId,
+    evidence: Option<Evidence>,
+    verdict: Option<Verdict>,
+) -> Result<RecoveredOperation, Fail> {
+    let case = recovery::one(store, id)?;
+    let known = Known {
+        material: material(&case, store, Some(store.view()))?,
+        evidence,
+        verdict,
+        live_owner: None,
+    };
+    Ok(recovery::classify(&case, known))
+}
