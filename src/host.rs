@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::{Signal, getpid, kill_process};
 use uuid::Uuid;
 
 use crate::id::Timestamp;
@@ -36,6 +37,12 @@ macro_rules! crash_points {
 }
 
 crash_points! {
+    /// A new store: its key and its anchor are there, its database isn't.
+    AnchorMade = "crash-anchor-made",
+    /// The database is whole and synced, and has another name.
+    DatabaseMade = "crash-database-made",
+    /// The database has its name, its directory isn't synced.
+    DatabaseNamed = "crash-database-named",
     /// The call and its verdict are journaled.
     Proposed = "crash-proposed",
     /// The images are sealed, and no row refers to them.
@@ -60,6 +67,12 @@ crash_points! {
     DirSynced = "crash-dir-synced",
     /// The terminal event is committed.
     Settled = "crash-settled",
+    /// The run's end is committed.
+    RunEnded = "crash-run-ended",
+    /// The anchor follows it.
+    EndAnchored = "crash-end-anchored",
+    /// The log is moved into the database.
+    Tidied = "crash-tidied",
 }
 
 /// The world as this process sees it.
@@ -139,9 +152,7 @@ impl Host {
 
     /// The permission bits that new files don't get.
     pub fn umask(&self) -> u32 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-        mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+        own_status("Umask:", 8).and_then(|mask| u32::try_from(mask).ok()).unwrap_or(0o022)
     }
 
     /// The system's directory for temporary files.
@@ -154,10 +165,13 @@ impl Host {
         self.var("HOME").map(std::path::PathBuf::from).filter(|home| home.is_absolute())
     }
 
-    /// A place where the process dies if a test asked for it.
+    /// A place where the process dies, or stops until it is told to go on, if a test asked for it.
     pub fn crash_point(&self, point: CrashPoint) {
         if self.fault(point.name()) {
             std::process::abort();
+        }
+        if self.fault("stop") {
+            stop();
         }
     }
 
@@ -173,6 +187,25 @@ impl Host {
     pub fn fault(&self, _name: &str) -> bool {
         false
     }
+}
+
+/// Stops this process as a whole, and comes back when it is told to go on.
+fn stop() {
+    if kill_process(getpid(), Signal::STOP).is_err() {
+        return;
+    }
+    // Another thread may have to take the signal; from then on this one stops as well.
+    let bit = 1u64 << (Signal::STOP.as_raw() - 1);
+    while own_status("ShdPnd:", 16).is_some_and(|pending| pending & bit != 0) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A number that the kernel tells of this process.
+fn own_status(field: &str, radix: u32) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let text = status.lines().find_map(|line| line.strip_prefix(field))?;
+    u64::from_str_radix(text.trim(), radix).ok()
 }
 
 /// Whether the path exists as something that isn't a directory or a regular file, so that reading

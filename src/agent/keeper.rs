@@ -330,8 +330,11 @@ impl Keeper {
             stage.push(event);
             Ok::<_, KeepError>(())
         })?;
+        self.host.crash_point(CrashPoint::RunEnded);
         self.store.anchor(self.log.head())?;
+        self.host.crash_point(CrashPoint::EndAnchored);
         self.store.finish()?;
+        self.host.crash_point(CrashPoint::Tidied);
         Ok(())
     }
 

@@ -124,7 +124,5 @@ fn exit(code: i32) {
 
 /// The signals that are ignored, the lowest bit being signal 1.
 fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    super::own_status("SigIgn:", 16).unwrap_or(0)
 }

@@ -155,7 +155,10 @@ impl Log {
     ) -> Result<DispatchCommitted, JournalError> {
         let operation_id = inflight.operation_id;
         let event = |payload| Event { payload, operation_id: Some(operation_id), ..about.clone() };
-        self.write(host, store, Durability::Full, |tx, stage| {
+        // The anchor must never be durable before the commit that it speaks of.
+        let anchor_first = host.fault("anchor-first");
+        let durability = if anchor_first { Durability::Normal } else { Durability::Full };
+        self.write(host, store, durability, |tx, stage| {
             let consumed = tx.execute(
                 "DELETE FROM authorization WHERE authorization_id = ?1 AND operation_id = ?2",
                 (authorization.as_bytes().as_slice(), operation_id.as_bytes().as_slice()),

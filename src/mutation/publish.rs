@@ -75,7 +75,9 @@ fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan
     };
     host.crash_point(CrashPoint::TempWritten);
     // A sync that failed once says nothing the second time: this file is given up.
-    if let Err(errno) = native::sync_file(proof, &file) {
+    if !host.fault("no-temp-sync")
+        && let Err(errno) = native::sync_file(proof, &file)
+    {
         return give_up(failed(plan.path, errno));
     }
     drop(file);
@@ -216,7 +218,9 @@ fn proven(
     after: Option<Digest>,
     enforcement: Enforcement,
 ) -> Published {
-    if let Err(errno) = native::sync_dir(proof, parent) {
+    if !host.fault("no-dir-sync")
+        && let Err(errno) = native::sync_dir(proof, parent)
+    {
         let message = format!(
             "{path}: the change is there and can't be made durable: {}",
             std::io::Error::from(errno)

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     crypto::{CryptoError, KeyError, KeySource, Keys, MasterKey, Ring, StoreSecret, wrap_secret},
-    host::Host,
+    host::{CrashPoint, Host},
 };
 
 pub(super) const DATABASE: &str = "state.db";
@@ -336,6 +336,7 @@ fn create(
     let secret = StoreSecret::fresh(host)?;
     let anchor = Anchor::make(&place.dir, &secret.keys().journal, &id)?;
     sync_dir(&place.dir)?;
+    host.crash_point(CrashPoint::AnchorMade);
     let now = host.now().as_millis();
     let ring = Ring { store: id, version: 1, times: [now, now] };
     let wrapped = wrap_secret(host, &master, &ring, &secret)?;
@@ -355,6 +356,7 @@ fn create(
     connection.close().map_err(|(_, error)| error)?;
     let told = |source| StoreError::Io { path: path.to_owned(), source };
     File::open(&unnamed).and_then(|file| file.sync_all()).map_err(told)?;
+    host.crash_point(CrashPoint::DatabaseMade);
     // A log that another database left would be played into this one.
     for suffix in ["-journal", "-wal", "-shm"] {
         match std::fs::remove_file(place.dir.join(format!("{DATABASE}{suffix}"))) {
@@ -363,6 +365,7 @@ fn create(
         }
     }
     std::fs::rename(&unnamed, path).map_err(told)?;
+    host.crash_point(CrashPoint::DatabaseNamed);
     sync_dir(&place.dir)?;
     Ok((connect(path, wal)?, anchor))
 }

@@ -23,6 +23,8 @@ mod policy_corpus;
 mod policy_files;
 #[cfg(test)]
 mod policy_properties;
+#[cfg(all(test, feature = "fault-injection"))]
+mod power;
 #[cfg(test)]
 mod provider_http;
 #[cfg(test)]
