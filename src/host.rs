@@ -7,6 +7,7 @@
 use std::{
     ffi::OsString,
     path::Path,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -79,12 +80,20 @@ crash_points! {
 #[derive(Debug, Clone)]
 pub struct Host {
     started: Instant,
+    told: Arc<Told>,
+}
+
+/// What the kernel tells of this process and doesn't change while it runs: asked once.
+#[derive(Debug, Default)]
+struct Told {
+    boot_id: OnceLock<String>,
+    umask: OnceLock<u32>,
 }
 
 impl Host {
     /// The real one; its stopwatch starts now.
     pub fn real() -> Self {
-        Self { started: Instant::now() }
+        Self { started: Instant::now(), told: Arc::default() }
     }
 
     /// Whether a process of a group is alive; a zombie isn't. What can't be looked at counts as alive.
@@ -145,14 +154,18 @@ impl Host {
     }
 
     /// The id of this boot, as the kernel gives it; empty where it doesn't.
-    pub fn boot_id(&self) -> String {
-        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        text.trim().to_owned()
+    pub fn boot_id(&self) -> &str {
+        self.told.boot_id.get_or_init(|| {
+            let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+            text.trim().to_owned()
+        })
     }
 
     /// The permission bits that new files don't get.
     pub fn umask(&self) -> u32 {
-        own_status("Umask:", 8).and_then(|mask| u32::try_from(mask).ok()).unwrap_or(0o022)
+        *self.told.umask.get_or_init(|| {
+            own_status("Umask:", 8).and_then(|mask| u32::try_from(mask).ok()).unwrap_or(0o022)
+        })
     }
 
     /// The system's directory for temporary files.

@@ -295,7 +295,7 @@ impl Sealed {
             salt,
             pre: image(&pre, mode),
             post: image(&post, mode),
-            boot_id: vault.host.boot_id(),
+            boot_id: vault.host.boot_id().to_owned(),
             root_fsid: vault.root.file_system_id().to_be_bytes().to_vec(),
             root_ino: vault.root.inode(),
         };

@@ -226,34 +226,45 @@ fn two_runners_exclude_each_other() {
 /// anchor, the temporary file, the directory.
 #[test]
 fn an_edit_costs_four_syncs() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        eprintln!("SKIPPED an_edit_costs_four_syncs: there is no strace");
-        return;
-    }
-    let syncs = |edits: usize| {
-        let env = TestEnv::new();
-        env.file("f.txt", "0");
-        let mut replies: Vec<Value> = (0..edits)
-            .map(|at| calls(&[edit("f.txt", &at.to_string(), &(at + 1).to_string())]))
-            .collect();
-        replies.push(json!({"text": "done"}));
-        // A store that is there: making one has syncs of its own.
-        assert_eq!(Run::new(&env, &[json!({"text": "x"})]).document().code, Some(0));
-        let run = Run::new(&env, &replies).with(&["--max-iterations", "500"]);
-        let trace = env.beside("trace");
-        let mut command = Command::new("strace");
-        command
-            .args(["-f", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs,sync", "-o"])
-            .arg(&trace);
-        command.arg(env!("CARGO_BIN_EXE_thcode")).args(&run.args).current_dir(env.workspace());
-        command.env_clear().env("HOME", env.home()).env("PATH", std::env::var_os("PATH").unwrap());
-        let done = command.stdin(Stdio::null()).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
-        let text = fs::read_to_string(&trace).unwrap();
-        text.lines().filter(|line| line.contains("sync(") && !line.contains("resumed")).count()
-    };
-    let (few, many) = (syncs(1), syncs(41));
+    let Some((few, many)) = syncs(1, "").zip(syncs(41, "")) else { return };
     assert_eq!((many - few) as f64 / 40.0, 4.0, "{few} syncs for one edit, {many} for 41");
+}
+
+/// A log that has grown large is moved into the database now and then, not after every change that
+/// follows.
+#[test]
+fn a_large_log_costs_no_sync_with_every_change() {
+    let rest = "x".repeat(500_000);
+    let Some((few, many)) = syncs(1, &rest).zip(syncs(61, &rest)) else { return };
+    let each = (many - few) as f64 / 60.0;
+    assert!(each > 4.0, "the log never grew large: {each} syncs for an edit");
+    assert!(each < 4.5, "{each} syncs for an edit");
+}
+
+/// The syncs of a run that makes so many edits of a file which ends in this; `None`, and told, where
+/// they can't be counted.
+fn syncs(edits: usize, rest: &str) -> Option<usize> {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        eprintln!("SKIPPED the count of syncs in vault.rs: there is no strace");
+        return None;
+    }
+    let env = TestEnv::new();
+    env.file("f.txt", format!("<0>{rest}"));
+    let step = |at: usize| edit("f.txt", &format!("<{at}>"), &format!("<{}>", at + 1));
+    let mut replies: Vec<Value> = (0..edits).map(|at| calls(&[step(at)])).collect();
+    replies.push(json!({"text": "done"}));
+    // A store that is there: making one has syncs of its own.
+    assert_eq!(Run::new(&env, &[json!({"text": "x"})]).document().code, Some(0));
+    let run = Run::new(&env, &replies).with(&["--max-iterations", "500"]);
+    let trace = env.beside("trace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-e", "trace=fsync,fdatasync,sync_file_range,syncfs,sync", "-o"]).arg(&trace);
+    command.arg(env!("CARGO_BIN_EXE_thcode")).args(&run.args).current_dir(env.workspace());
+    command.env_clear().env("HOME", env.home()).env("PATH", std::env::var_os("PATH").unwrap());
+    let done = command.stdin(Stdio::null()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    let text = fs::read_to_string(&trace).unwrap();
+    Some(text.lines().filter(|line| line.contains("sync(") && !line.contains("resumed")).count())
 }
 
 /// Nothing that was said or changed lies readable in the state directory after a clean end.
