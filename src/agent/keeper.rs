@@ -256,8 +256,13 @@ impl Keeper {
     /// Journals the process of a command.
     pub(super) fn spawned(&mut self, operation: OperationId, spawned: Spawned) -> Result<(), KeepError> {
         let Spawned { pid, session, start_time } = spawned;
-        let boot_id = self.host.boot_id();
-        let event = Payload::CommandSpawned { pid, process_session: session, start_time, boot_id };
+        let boot_id = self.host.boot_id().to_owned();
+        let event = Payload::CommandSpawned {
+            pid,
+            process_session: session,
+            start_time,
+            boot_id: boot_id.to_owned(),
+        };
         self.note(operation, vec![event])
     }
 

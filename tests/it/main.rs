@@ -47,3 +47,5 @@ mod tidy;
 mod vault;
 #[cfg(test)]
 mod verify;
+#[cfg(all(test, feature = "fault-injection"))]
+mod volume;

@@ -411,7 +411,7 @@ fn reported(child: &mut Child) -> Arc<Mutex<usize>> {
 }
 
 /// Waits until the process stops, which is true, or ends.
-fn stopped(pid: Pid) -> bool {
+pub(crate) fn stopped(pid: Pid) -> bool {
     let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
     assert!(status.stopped() || status.exit_status() == Some(0), "{status:?}");
     status.stopped()
