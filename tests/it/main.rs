@@ -23,7 +23,8 @@ mod policy_corpus;
 mod policy_files;
 #[cfg(test)]
 mod policy_properties;
-#[cfg(all(test, feature = "fault-injection"))]
+#[cfg(test)]
+#[cfg(feature = "fault-injection")]
 mod power;
 #[cfg(test)]
 mod provider_http;
@@ -47,5 +48,6 @@ mod tidy;
 mod vault;
 #[cfg(test)]
 mod verify;
-#[cfg(all(test, feature = "fault-injection"))]
+#[cfg(test)]
+#[cfg(feature = "fault-injection")]
 mod volume;

@@ -55,7 +55,7 @@ fn call(name: &str, arguments: Value) -> Value {
 fn a_large_file_and_a_large_tree_take_no_more_memory() {
     let env = TestEnv::new();
     let idle = peak(&env, &[]);
-    let big = env.file("big.bin", vec![7; 100_000_000]);
+    let big = env.file("big.bin", vec![7; 40_000_000]);
     let deleting = peak(&env, &[call("delete_file", json!({"path": "big.bin"}))]);
     assert!(!big.exists());
     for at in 0..10_000 {
@@ -65,7 +65,7 @@ fn a_large_file_and_a_large_tree_take_no_more_memory() {
     let replies = [call("list_files", json!({"path": "."})), call("search_text", search)];
     let walking = peak(&env, &replies);
     println!(
-        "idle {idle} KiB, a file of 100 MB deleted: {} more, a tree of 10,000 files: {} more",
+        "idle {idle} KiB, a file of 40 MB deleted: {} more, a tree of 10,000 files: {} more",
         deleting.saturating_sub(idle),
         walking.saturating_sub(idle)
     );
