@@ -232,6 +232,12 @@ pub(crate) fn check(document: &Value, code: Option<i32>) {
     assert_eq!(document["exitCode"].as_i64(), code.map(i64::from), "{document:#}");
 }
 
+/// Says that something can't be tried here, where it is seen also if the test passes: what the macros
+/// print is kept back then.
+pub(crate) fn skipped(what: &str, why: &str) {
+    std::io::stderr().write_all(format!("SKIPPED {what}: {why}\n").as_bytes()).unwrap();
+}
+
 /// Replaces what differs from run to run: ids, times, lengths of time, directories.
 pub(crate) fn stable(text: &str, env: &TestEnv) -> String {
     let mut text = text.replace(env.dir.path().to_str().unwrap(), "<dir>");

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::{Value, json};
 use thcode::host::CrashPoint;
 
-use crate::env::TestEnv;
+use crate::env::{TestEnv, skipped};
 
 /// A file's state, before or after a step.
 type Content = Option<String>;
@@ -341,9 +341,7 @@ fn cut_everywhere(kind: &'static str, rounds: usize, fault: Option<&str>) -> Res
     let mut tally = Tally::default();
     let pid = Pid::from_child(&run.0);
     for (at, point) in visits(steps.len()) {
-        if !stopped(pid) {
-            return Err(format!("{kind}: the run ended before {}", point.name()));
-        }
+        assert!(stopped(pid), "{kind}: the run ended before {}", point.name());
         // A line that was written before the stop may still be on its way here.
         thread::sleep(Duration::from_millis(5));
         let moment = Moment { reported: *reported.lock().unwrap(), at, point: Some(point) };
@@ -418,7 +416,7 @@ pub(crate) fn stopped(pid: Pid) -> bool {
 }
 
 fn or_skip(what: &str, tally: Result<Tally, String>) -> Option<Tally> {
-    tally.inspect_err(|why| eprintln!("SKIPPED {what}: {why}")).ok()
+    tally.inspect_err(|why| skipped(what, why)).ok()
 }
 
 #[test]

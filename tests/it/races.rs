@@ -18,7 +18,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    env::{Done, TestEnv, finish},
+    env::{Done, TestEnv, finish, skipped},
     mock::{Answer, MockServer},
 };
 
@@ -196,7 +196,7 @@ fn a_bind_mount_is_the_same_workspace_and_a_sibling_is_not() {
     match mounting.spawn().map(finish) {
         Ok(done) if done.code == Some(25) => done.check_document(),
         Ok(done) if done.code == Some(0) => panic!("a bind mount isn't excluded: {done:?}"),
-        told => eprintln!("SKIPPED the bind mount of races.rs, none can be made: {told:?}"),
+        told => skipped("the bind mount of races.rs", &format!("{told:?}")),
     }
     gate.store(true, Ordering::SeqCst);
     assert_eq!(finish(holder).code, Some(0));

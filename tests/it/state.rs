@@ -22,7 +22,7 @@ use thcode::{
     store::{Durability, Lease, StatePlace, Store},
 };
 
-use crate::env::{Done, TestEnv, finish};
+use crate::env::{Done, TestEnv, finish, skipped};
 
 /// Said in every place where something is sealed.
 const NEEDLE: &str = "Zebrafish#41/kept-to-itself";
@@ -387,7 +387,7 @@ fn looking_works_where_nothing_can_be_written() {
         call.command = command;
         let done = finish(call.start());
         if done.code == Some(99) || done.stderr.contains("unshare") {
-            eprintln!("SKIPPED (1): no mount namespace to be had here: {}", done.stderr.trim());
+            skipped("the read-only disk of state.rs, no mount namespace", done.stderr.trim());
             return;
         }
         assert_ne!(done.code, Some(98), "the mount is read-only");

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::env::{Done, TestEnv, finish};
+use crate::env::{Done, TestEnv, finish, skipped};
 
 const POLICY: &str = "version = 1\n[[rule]]\nid = \"write\"\neffect = \"allow\"\n\
     tools = [\"create_file\", \"edit_file\", \"delete_file\"]\nwhen.write = [\"**\"]\n";
@@ -245,7 +245,7 @@ fn a_large_log_costs_no_sync_with_every_change() {
 /// they can't be counted.
 fn syncs(edits: usize, rest: &str) -> Option<usize> {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        eprintln!("SKIPPED the count of syncs in vault.rs: there is no strace");
+        skipped("the count of syncs of vault.rs", "there is no strace");
         return None;
     }
     let env = TestEnv::new();
@@ -343,7 +343,7 @@ fn interrupted(env: &TestEnv) -> String {
             Run::new(env, &[json!({"text": "x"})]).with(&clean).document().end().2
         }
         Err(_) => {
-            eprintln!("SKIPPED the cause recovery-required: there is no strace");
+            skipped("the cause recovery-required", "there is no strace");
             "recovery-required".to_owned()
         }
     }
