@@ -5,7 +5,7 @@
 
 use crate::{
     contract::turn::{NormalizedMessage, Role},
-    provider::message::{Call, Message, ToolSpec},
+    provider::message::{Call, Message, Request, ToolSpec},
 };
 
 /// Where a tool result was left out to fit.
@@ -108,8 +108,15 @@ pub(super) fn of_history(history: &[NormalizedMessage]) -> Vec<Message> {
         .collect()
 }
 
+/// The tokens of a request, estimated.
+pub(super) fn tokens(request: &Request) -> u64 {
+    let tools = request.tools.iter().map(tool_tokens).sum::<u64>();
+    let messages = request.messages.iter().map(message_tokens).sum::<u64>();
+    estimate(request.system.len()).saturating_add(tools).saturating_add(messages)
+}
+
 /// Four bytes a token, and a little for the frame of a message.
-fn estimate(bytes: usize) -> u64 {
+pub(super) fn estimate(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX / 8) / 4 + 4
 }
 

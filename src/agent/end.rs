@@ -79,26 +79,43 @@ pub(super) fn finished(outcome: Outcome, summary: String) -> End {
 }
 
 pub(super) fn provider_end(error: &ProviderError) -> End {
-    let (stop_reason, cause) = match error.kind {
-        ProviderErrorKind::RateLimit => (StopReason::ProviderUnavailable, CauseCode::RateLimited),
-        ProviderErrorKind::Server => (StopReason::ProviderUnavailable, CauseCode::ProviderServer),
-        ProviderErrorKind::Network => (StopReason::ProviderUnavailable, CauseCode::ProviderNetwork),
-        ProviderErrorKind::Protocol => (StopReason::MalformedResponse, CauseCode::MalformedResponse),
-        ProviderErrorKind::Stall => (StopReason::Stalled, CauseCode::ProviderStalled),
-        ProviderErrorKind::Empty => (StopReason::EmptyAnswer, CauseCode::EmptyAnswer),
-        ProviderErrorKind::Auth => (StopReason::ProviderFailed, CauseCode::ProviderAuth),
-        ProviderErrorKind::Client => (StopReason::ProviderFailed, CauseCode::ProviderClient),
-        ProviderErrorKind::ContextOverflow => (StopReason::ContextBlocked, CauseCode::ContextOverflow),
-        ProviderErrorKind::Unknown => (StopReason::ProviderFailed, CauseCode::ProviderUndocumented),
-        ProviderErrorKind::CassetteExhausted => {
-            (StopReason::ProviderFailed, CauseCode::CassetteExhausted)
+    let stop_reason = match error.kind {
+        ProviderErrorKind::RateLimit | ProviderErrorKind::Server | ProviderErrorKind::Network => {
+            StopReason::ProviderUnavailable
         }
-        ProviderErrorKind::CassetteMismatch => (StopReason::ProviderFailed, CauseCode::CassetteMismatch),
+        ProviderErrorKind::Protocol => StopReason::MalformedResponse,
+        ProviderErrorKind::Stall => StopReason::Stalled,
+        ProviderErrorKind::Empty => StopReason::EmptyAnswer,
+        ProviderErrorKind::ContextOverflow => StopReason::ContextBlocked,
+        ProviderErrorKind::Auth
+        | ProviderErrorKind::Client
+        | ProviderErrorKind::Unknown
+        | ProviderErrorKind::CassetteExhausted
+        | ProviderErrorKind::CassetteMismatch => StopReason::ProviderFailed,
     };
+    let cause = cause_of(error.kind);
     let mut failure = Failure::new(cause, error.message.clone());
     failure.retry_after_ms = error.retry_after_ms;
     failure.recovery_actions = next_steps(error.kind).iter().map(|step| (*step).to_owned()).collect();
     End::failed(stop_reason, failure)
+}
+
+/// The cause that documents tell of a provider's failure.
+pub(super) fn cause_of(kind: ProviderErrorKind) -> CauseCode {
+    match kind {
+        ProviderErrorKind::RateLimit => CauseCode::RateLimited,
+        ProviderErrorKind::Server => CauseCode::ProviderServer,
+        ProviderErrorKind::Network => CauseCode::ProviderNetwork,
+        ProviderErrorKind::Protocol => CauseCode::MalformedResponse,
+        ProviderErrorKind::Stall => CauseCode::ProviderStalled,
+        ProviderErrorKind::Empty => CauseCode::EmptyAnswer,
+        ProviderErrorKind::Auth => CauseCode::ProviderAuth,
+        ProviderErrorKind::Client => CauseCode::ProviderClient,
+        ProviderErrorKind::ContextOverflow => CauseCode::ContextOverflow,
+        ProviderErrorKind::Unknown => CauseCode::ProviderUndocumented,
+        ProviderErrorKind::CassetteExhausted => CauseCode::CassetteExhausted,
+        ProviderErrorKind::CassetteMismatch => CauseCode::CassetteMismatch,
+    }
 }
 
 /// What a reader can do about a provider's failure, most useful first.

@@ -4,6 +4,8 @@
 //! or prints a byte: what happens is told to an observer, what happened stands in the `TurnResult`.
 
 mod act;
+mod ask;
+mod budget;
 mod command;
 mod context;
 mod end;
@@ -11,7 +13,10 @@ mod gate;
 mod keeper;
 mod record;
 mod turn;
+mod watch;
 
+pub use budget::Limited;
 pub use gate::{argument_limits, decision_of};
 pub use keeper::{KeepError, Keeper, Opened, WriteSet};
-pub use turn::{NotBegun, Setup, Stop, TurnInput, TurnLimits, TurnState, run_turn};
+pub use turn::{NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn};
+pub use watch::Stop;

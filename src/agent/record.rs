@@ -1,9 +1,15 @@
 //! The record of a turn as it grows: messages, events, operations, denials; at the end, the
 //! `TurnResult`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use super::keeper::WriteSet;
+use super::{
+    budget::{Spent, millis},
+    turn::TurnLimits,
+};
 use crate::{
     contract::{
         ExitClass, Failure, TOOL_VERSION,
@@ -51,7 +57,9 @@ pub(super) struct Record {
     denied: BTreeMap<(String, String), usize>,
     rules_used: BTreeSet<String>,
     usage: Usage,
-    tool_calls: u32,
+    pub(super) spent: Spent,
+    pub(super) retries: u32,
+    pub(super) tool_calls: u32,
     started_at: Timestamp,
     started_ms: u128,
 }
@@ -65,12 +73,11 @@ pub(super) struct Ending {
     pub(super) exit_class: ExitClass,
     pub(super) label: Option<String>,
     pub(super) prompt_round: u32,
-    pub(super) iteration_limit: u32,
-    pub(super) max_output_tokens: u64,
+    pub(super) tolerated: bool,
+    pub(super) limits: TurnLimits,
     pub(super) policy: PolicyInForce,
     pub(super) provider: ProviderInfo,
     pub(super) residual_risks: Vec<String>,
-    pub(super) write_set: WriteSet,
     pub(super) state_dir: Option<String>,
     pub(super) enforcement: Enforcement,
 }
@@ -98,6 +105,8 @@ impl Record {
             denied: BTreeMap::new(),
             rules_used: BTreeSet::new(),
             usage: Usage::default(),
+            spent: Spent::default(),
+            retries: 0,
             tool_calls: 0,
             started_at: host.now(),
             started_ms: host.elapsed().as_millis(),
@@ -259,6 +268,12 @@ impl Record {
         !self.denials.is_empty()
     }
 
+    /// The turn's time so far.
+    pub(super) fn elapsed(&self, host: &Host) -> Duration {
+        let millis = host.elapsed().as_millis().saturating_sub(self.started_ms);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
     pub(super) fn tokens(&mut self, reported: Option<TokenUsage>) {
         match reported {
             Some(tokens) => {
@@ -273,6 +288,7 @@ impl Record {
 
     pub(super) fn end(self, host: &Host, ending: Ending) -> TurnResult {
         let duration = host.elapsed().as_millis().saturating_sub(self.started_ms);
+        let limits = ending.limits;
         let files_changed = u32::try_from(self.changes.len()).unwrap_or(u32::MAX);
         let policy =
             PolicyInForce { rules_used: self.rules_used.into_iter().collect(), ..ending.policy };
@@ -293,13 +309,18 @@ impl Record {
             changes: self.changes.into_values().collect(),
             excluded_effects: self.excluded,
             checkpoints: self.checkpoints,
-            usage: self.usage,
+            usage: Usage { retries: self.retries, ..self.usage },
             budget: Budget {
-                iterations: Allowance { used: self.iterations, limit: ending.iteration_limit },
-                max_output_tokens: ending.max_output_tokens,
+                iterations: Allowance { used: self.iterations, limit: limits.iterations },
+                max_output_tokens: limits.max_output_tokens,
                 tool_calls: self.tool_calls,
-                files_changed: Allowance { used: files_changed, limit: ending.write_set.files },
-                max_bytes_written: ending.write_set.bytes,
+                max_tool_calls: limits.limited.tool_calls,
+                total_tokens: self.spent.tokens,
+                estimated: self.spent.estimated,
+                max_total_tokens: limits.limited.total_tokens,
+                max_wall_time_ms: limits.limited.wall_time.map(millis),
+                files_changed: Allowance { used: files_changed, limit: limits.write_set.files },
+                max_bytes_written: limits.write_set.bytes,
             },
             state_dir: ending.state_dir,
             policy,
@@ -314,7 +335,8 @@ impl Record {
             residual_risks: ending.residual_risks,
             failure: ending.failure,
             exit_class: ending.exit_class,
-            exit_code: ending.exit_class.code(),
+            exit_code: if ending.tolerated { 0 } else { ending.exit_class.code() },
+            tolerated: ending.tolerated,
         };
         cap(&mut result);
         result
@@ -384,6 +406,7 @@ fn cap_event(event: &mut TurnEvent, most: usize) -> usize {
             cut(tool, MOST_OF_A_NAME);
             0
         }
+        TurnEvent::Retry { .. } | TurnEvent::BudgetNotice { .. } => 0,
     }
 }
 

@@ -1,18 +1,18 @@
 //! One turn: context, model call, calls in order through the gate, until there is an end.
 
 use std::{
-    future::Future,
     sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Duration,
 };
 
-use tokio::sync::watch;
-
 use super::{
+    budget::{Limited, notice_text, over_tool_calls},
     context::{self, Capacity},
-    end::{End, cancelled, context_blocked, provider_end, unkept},
+    end::{End, context_blocked, unkept},
     gate::Gate,
     keeper::{KeepError, Keeper, WriteSet},
     record::{Ending, Record, unjudged},
+    watch::{Stop, Watch},
 };
 use crate::{
     contract::{
@@ -20,7 +20,7 @@ use crate::{
         stream::StreamPayload,
         turn::{
             Enforcement, NormalizedMessage, OperationStatus, PolicyInForce, ProviderInfo, SandboxLevel,
-            StopReason, TurnResult,
+            StopReason, TurnEvent, TurnResult,
         },
     },
     host::Host,
@@ -30,7 +30,7 @@ use crate::{
         Provider,
         message::{Call, Finish, Reply, Request},
     },
-    tool::command::Surroundings,
+    tool::{command::Surroundings, finish},
     workspace::Root,
 };
 
@@ -75,10 +75,11 @@ pub struct TurnLimits {
     pub context_limit: u64,
     /// What may be written.
     pub write_set: WriteSet,
+    /// Tool calls, tokens in all, time.
+    pub limited: Limited,
+    /// How often a failed model call is made again.
+    pub retries: u32,
 }
-
-/// The signal that asked for an end, once one did.
-pub type Stop = watch::Receiver<Option<&'static str>>;
 
 /// Why a turn can't begin.
 #[derive(Debug)]
@@ -113,6 +114,10 @@ pub struct Setup<'a> {
     pub limits: TurnLimits,
     /// What commands run in.
     pub surroundings: Surroundings,
+    /// How often standard error is told that something is still at work.
+    pub heartbeat: Duration,
+    /// The classes that the caller tolerates: they end with the exit code 0.
+    pub tolerate: Vec<ExitClass>,
     /// Asks for an end.
     pub stop: Stop,
     /// Is told what happens, as it happens.
@@ -137,7 +142,8 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         policy: setup.policy,
         gate,
         limits: setup.limits,
-        stop: setup.stop,
+        watch: Watch::begin(setup.stop, setup.limits.limited.wall_time, setup.heartbeat),
+        tolerate: setup.tolerate,
         stopping,
         observe: setup.observe,
         record,
@@ -173,6 +179,7 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
     if let (true, Some(failure)) = (end.stop_reason != StopReason::FinalAnswer, &end.failure) {
         turn.record.text(&failure.message);
     }
+    let tolerated = turn.tolerate.contains(&exit_class);
     let Turn { host, limits, record, .. } = turn;
     let ending = Ending {
         stop_reason: end.stop_reason,
@@ -181,12 +188,11 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         exit_class,
         label: input.label,
         prompt_round: state.prompt_round,
-        iteration_limit: limits.iterations,
-        max_output_tokens: limits.max_output_tokens,
+        tolerated,
+        limits,
         policy: setup.policy_in_force,
         provider: setup.provider_info,
         residual_risks,
-        write_set: limits.write_set,
         state_dir,
         enforcement,
     };
@@ -210,10 +216,11 @@ pub(super) struct Turn<'a> {
     pub(super) host: &'a Host,
     pub(super) policy: Arc<PolicySet>,
     pub(super) gate: Gate,
-    limits: TurnLimits,
-    pub(super) stop: Stop,
+    pub(super) limits: TurnLimits,
+    pub(super) watch: Watch,
+    tolerate: Vec<ExitClass>,
     pub(super) stopping: Arc<AtomicBool>,
-    observe: &'a mut dyn FnMut(SessionId, StreamPayload),
+    pub(super) observe: &'a mut dyn FnMut(SessionId, StreamPayload),
     pub(super) record: Record,
     keeper: Option<Arc<Mutex<Keeper>>>,
 }
@@ -235,10 +242,12 @@ impl Turn<'_> {
         let history = &self.record.history;
         let kept = self.keep(|keeper| keeper.keep(history));
         let class = self.exit_class(&end);
+        let tolerated = self.tolerate.contains(&class);
         let ended = kept.and_then(|_| {
             self.keep(|keeper| {
                 let token = serde_json::to_value(end.stop_reason).unwrap_or_default();
-                keeper.end(token.as_str().unwrap_or_default(), class.code(), self.host.now())
+                let code = if tolerated { 0 } else { class.code() };
+                keeper.end(token.as_str().unwrap_or_default(), code, self.host.now())
             })
         });
         match ended {
@@ -255,6 +264,10 @@ impl Turn<'_> {
         let tools = self.gate.offered();
         let capacity = Capacity::of(self.limits.context_limit, self.limits.max_output_tokens);
         while self.record.iterations < self.limits.iterations {
+            if let Some(end) = self.record.spent.over(self.limits.limited) {
+                return end;
+            }
+            self.notice();
             let messages = context::of_history(&self.record.history);
             let messages = match context::bounded(SYSTEM, &tools, messages, capacity) {
                 Ok(messages) => messages,
@@ -273,6 +286,7 @@ impl Turn<'_> {
                 Ok(reply) => reply,
                 Err(end) => return end,
             };
+            self.record.spent.count(&request, &reply);
             if let Flow::Break(end) = self.act_on(reply).await {
                 return end;
             }
@@ -288,19 +302,15 @@ impl Turn<'_> {
         End::failed(StopReason::IterationLimit, failure)
     }
 
-    async fn ask(&mut self, provider: &mut Provider, request: &Request) -> Result<Reply, End> {
-        let before = self.host.elapsed();
-        let (session_id, observe) = (self.record.session_id, &mut *self.observe);
-        let mut on_delta =
-            |text: &str| observe(session_id, StreamPayload::TextDelta { text: text.to_owned() });
-        let answered = or_signal(&mut self.stop, provider.complete(request, &mut on_delta)).await;
-        let spent = self.host.elapsed().saturating_sub(before).as_millis();
-        self.record.provider_ms += u64::try_from(spent).unwrap_or(u64::MAX);
-        match answered {
-            Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(provider_end(&error)),
-            Err(signal) => Err(cancelled(signal)),
-        }
+    /// Tells the model, once, that a budget is about to run out.
+    fn notice(&mut self) {
+        let elapsed = self.record.elapsed(self.host);
+        let Some((budget, used_percent)) = self.record.spent.notice(self.limits.limited, elapsed) else {
+            return;
+        };
+        self.record.user(self.host, &notice_text(budget, used_percent));
+        self.record.event(TurnEvent::BudgetNotice { budget, used_percent });
+        self.tell(StreamPayload::BudgetNotice { budget, used_percent });
     }
 
     async fn act_on(&mut self, mut reply: Reply) -> Flow {
@@ -333,6 +343,10 @@ impl Turn<'_> {
         let (calls, surplus) = reply.calls.split_at(MOST_CALLS.min(reply.calls.len()));
         let mut rest = calls;
         while let Some((call, later)) = rest.split_first() {
+            let limit = self.limits.limited.tool_calls.filter(|limit| self.record.tool_calls >= *limit);
+            if let (Some(limit), true) = (limit, call.name != finish::NAME) {
+                return self.break_off(rest, over_tool_calls(limit));
+            }
             rest = later;
             if let Flow::Break(end) = self.act_on_call(call).await {
                 return self.break_off(rest, end);
@@ -372,30 +386,6 @@ impl Turn<'_> {
                 ExitClass::AcceptedLimitation
             }
             class => class,
-        }
-    }
-}
-
-/// The future's value, or the signal that came first.
-pub(super) async fn or_signal<T>(
-    stop: &mut Stop,
-    work: impl Future<Output = T>,
-) -> Result<T, &'static str> {
-    tokio::select! {
-        biased;
-        signal = signalled(stop) => Err(signal),
-        value = work => Ok(value),
-    }
-}
-
-async fn signalled(stop: &mut Stop) -> &'static str {
-    loop {
-        if let Some(signal) = *stop.borrow_and_update() {
-            return signal;
-        }
-        if stop.changed().await.is_err() {
-            // Nobody can send a signal any more.
-            return std::future::pending().await;
         }
     }
 }

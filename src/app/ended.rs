@@ -69,9 +69,14 @@ impl Ended {
         }
     }
 
-    /// The class that the process exits with.
+    /// The class of the end.
     pub fn exit_class(&self) -> ExitClass {
         on_each!(self, document => document.exit_class)
+    }
+
+    /// The code that the process exits with.
+    pub fn exit_code(&self) -> u8 {
+        on_each!(self, document => document.exit_code)
     }
 
     /// What went wrong, if anything did.
@@ -87,6 +92,9 @@ impl Ended {
             document.exit_class = ExitClass::Failed;
             document.exit_code = ExitClass::Failed.code();
         });
+        if let Self::Turn(document) = &mut self {
+            document.tolerated = false;
+        }
         self
     }
 

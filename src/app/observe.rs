@@ -34,6 +34,8 @@ impl<'a> Scrubbed<'a> {
             }
             other @ (StreamPayload::TurnStart { .. }
             | StreamPayload::IterationStart { .. }
+            | StreamPayload::Retry { .. }
+            | StreamPayload::BudgetNotice { .. }
             | StreamPayload::Result { .. }) => other,
         };
         self.end(session);
@@ -62,6 +64,13 @@ fn log(payload: &StreamPayload) {
         StreamPayload::ToolResult { tool, ok: true, .. } => tracing::info!("tool {tool} succeeded"),
         StreamPayload::ToolResult { tool, ok: false, .. } => {
             tracing::info!("tool {tool} did not succeed")
+        }
+        StreamPayload::Retry { attempt, wait_ms, cause_code } => {
+            let cause = cause_code.token();
+            tracing::warn!("the model call failed ({cause}); try {attempt} comes in {wait_ms} ms");
+        }
+        StreamPayload::BudgetNotice { used_percent, .. } => {
+            tracing::warn!("{used_percent} % of a budget is used up; the model was told")
         }
         StreamPayload::TurnStart { .. }
         | StreamPayload::TextDelta { .. }

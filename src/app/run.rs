@@ -11,7 +11,7 @@ use super::{
     prompt::{self, PromptSource},
     providers,
 };
-pub use crate::agent::Stop;
+pub use crate::agent::{Limited, Stop};
 use crate::{
     agent::{Keeper, NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn},
     contract::{
@@ -21,7 +21,7 @@ use crate::{
     },
     host::Host,
     id::{SessionId, TurnId},
-    policy::command::shown,
+    policy::{command::shown, set::Settings},
     store::{StatePlace, Store},
     tool::command::Surroundings,
 };
@@ -39,6 +39,14 @@ pub struct RunOptions {
     pub max_iterations: Option<u32>,
     /// Tokens of one reply.
     pub max_output_tokens: u64,
+    /// Tool calls, tokens in all and time, where the caller says.
+    pub limited: Limited,
+    /// How often a failed model call is made again.
+    pub max_retries: u32,
+    /// How often standard error is told that something is still at work.
+    pub heartbeat: Duration,
+    /// The classes that end with the exit code 0.
+    pub tolerate: Vec<ExitClass>,
     /// Which policy holds.
     pub policy: PolicyOptions,
     /// Who answers.
@@ -111,7 +119,7 @@ pub fn run(
         },
         prompt_round: keeper.as_ref().map_or(1, Keeper::prompt_round),
     };
-    let settings = policy.settings();
+    let settings = *policy.settings();
     let surroundings = Surroundings::new(
         host,
         &root,
@@ -134,7 +142,11 @@ pub fn run(
             max_output_tokens: options.max_output_tokens,
             context_limit: chosen.context_limit,
             write_set,
+            limited: limited(&settings, options.limited),
+            retries: options.max_retries,
         },
+        heartbeat: options.heartbeat,
+        tolerate: options.tolerate,
         surroundings,
         stop,
         observe: &mut |session, payload| scrubbed.tell(session, payload),
@@ -154,6 +166,15 @@ pub fn run(
     }
     tell_denials(&result);
     Ok(Ended::Turn(Box::new(result)))
+}
+
+/// The budgets that hold: what the caller says, else what the policy says.
+fn limited(policy: &Settings, caller: Limited) -> Limited {
+    Limited {
+        tool_calls: caller.tool_calls.or(policy.tool_calls),
+        total_tokens: caller.total_tokens.or(policy.total_tokens),
+        wall_time: caller.wall_time.or(policy.wall_time_ms.map(Duration::from_millis)),
+    }
 }
 
 /// Removes a store that was this run's own; one that may still be needed stays, and is named.

@@ -211,7 +211,7 @@ impl Output {
         let ended = app::cancelled(signal).ended(verb);
         let text_verb = is_text_verb(&ended);
         let finished = self.to_file(redactor, self.valid(app::finish(redactor, ended)));
-        let code = finished.ended.exit_class().code();
+        let code = finished.ended.exit_code();
         // The main thread may hold a stream that nobody reads.
         let (tell, told) = mpsc::channel();
         let output = self.clone();
@@ -241,7 +241,7 @@ impl Output {
             let message = format!("the document can't be printed: nobody reads it, and {signal} came");
             let ended = filed.ended.not_handed_over(app::output_error(message));
             let finished = self.to_file(redactor, self.valid(app::finish(redactor, ended)));
-            return finished.ended.exit_class().code();
+            return finished.ended.exit_code();
         }
         ExitClass::Failed.code()
     }
@@ -253,7 +253,7 @@ impl Output {
             return self.hand_over(redactor, finished, None);
         }
         match write_stdout(text.as_bytes()) {
-            Ok(()) => finished.ended.exit_class().code(),
+            Ok(()) => finished.ended.exit_code(),
             Err(error) => self.broken(redactor, finished, &error),
         }
     }
@@ -290,13 +290,13 @@ impl Output {
 
     fn hand_over(&self, redactor: &app::Redactor, finished: Finished, stdout: Option<()>) -> u8 {
         let finished = self.to_file(redactor, finished);
-        let class = finished.ended.exit_class();
+        let code = finished.ended.exit_code();
         self.tell_failure(&finished);
         if stdout.is_none() {
-            return class.code();
+            return code;
         }
         match self.to_stdout(&finished) {
-            Ok(()) => class.code(),
+            Ok(()) => code,
             Err(error) => self.broken(redactor, finished, &error),
         }
     }
@@ -341,7 +341,7 @@ impl Output {
         let finished = self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)));
         let finished = self.to_file(redactor, finished);
         self.tell_failure(&finished);
-        finished.ended.exit_class().code()
+        finished.ended.exit_code()
     }
 
     /// One line on standard error for every failure, so that a redirected document isn't the only

@@ -10,8 +10,9 @@ use crate::{
         self, Common, ProviderOptions, RunOptions,
         keeping::{self, KeepOptions, SessionChoice},
         prompt::PromptSource,
+        run::Limited,
     },
-    contract::stream::StreamPayload,
+    contract::{ExitClass, stream::StreamPayload},
     host::Host,
 };
 
@@ -95,6 +96,24 @@ pub(super) struct RunArgs {
     /// The tokens that one reply may have.
     #[arg(long, value_name = "TOKENS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     max_output_tokens: u64,
+    /// The tool calls that the turn may make.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tool_calls: Option<u32>,
+    /// The tokens of all requests and replies of the turn.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..))]
+    max_total_tokens: Option<u64>,
+    /// The time that the turn may take: 90s, 30m, 2h.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    max_wall_time: Option<Duration>,
+    /// How often a model call that failed by the provider's fault is made again.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(..=20))]
+    max_retries: u32,
+    /// How often standard error is told that something is still at work.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    heartbeat: Duration,
+    /// Classes that end with exit code 0 all the same; the document keeps the class.
+    #[arg(long, value_enum, value_name = "CLASS", value_delimiter = ',')]
+    tolerate: Vec<Tolerable>,
     /// Go on with this workspace's latest session.
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     go_on: bool,
@@ -137,6 +156,30 @@ enum OnInterrupted {
     Ignore,
 }
 
+/// A class that a caller can tolerate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tolerable {
+    /// Done, but with a named limit.
+    AcceptedLimitation,
+    /// Some of several effects were applied.
+    Partial,
+    /// A budget ran out.
+    BudgetExhausted,
+    /// What was asked to hold doesn't.
+    ExpectationFailed,
+}
+
+impl Tolerable {
+    fn class(self) -> ExitClass {
+        match self {
+            Self::AcceptedLimitation => ExitClass::AcceptedLimitation,
+            Self::Partial => ExitClass::Partial,
+            Self::BudgetExhausted => ExitClass::BudgetExhausted,
+            Self::ExpectationFailed => ExitClass::ExpectationFailed,
+        }
+    }
+}
+
 impl RunArgs {
     pub(super) fn inputs(&self) -> Vec<PathBuf> {
         let files = self.file.iter().chain(&self.provider.cassette).cloned();
@@ -176,6 +219,14 @@ pub(super) fn dispatch(
         label: args.label,
         max_iterations: args.max_iterations,
         max_output_tokens: args.max_output_tokens,
+        limited: Limited {
+            tool_calls: args.max_tool_calls,
+            total_tokens: args.max_total_tokens,
+            wall_time: args.max_wall_time,
+        },
+        max_retries: args.max_retries,
+        heartbeat: args.heartbeat,
+        tolerate: args.tolerate.into_iter().map(Tolerable::class).collect(),
         policy: args.policy.app(),
         provider: args.provider.app(),
         keep: KeepOptions {

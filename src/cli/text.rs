@@ -73,7 +73,11 @@ fn turn(document: &TurnResult) -> String {
         lines.line(&format!("denied: {more} more, see denials[] in the document (-o FILE)"));
     }
     lines.line("");
-    lines.line(&class_line(document.exit_class, &stop_words(document.stop_reason)));
+    let words = stop_words(document.stop_reason);
+    lines.line(&match document.tolerated {
+        true => format!("{} (tolerated, exit code 0): {words}", document.exit_class.token()),
+        false => class_line(document.exit_class, &words),
+    });
     let calls = document.budget.tool_calls;
     let denied: u32 = document.denials.iter().map(|denial| denial.count).sum();
     lines.line(&format!(
@@ -308,7 +312,9 @@ fn stop_words(reason: StopReason) -> String {
     match reason {
         StopReason::FinalAnswer => "the model gave its final answer",
         StopReason::IterationLimit => "the model calls ran out",
-        StopReason::TokenLimit => "the reply reached its token limit",
+        StopReason::ToolCallLimit => "the tool calls ran out",
+        StopReason::TokenLimit => "the tokens ran out",
+        StopReason::WallTimeLimit => "the time ran out",
         StopReason::WriteSetLimit => "the files or bytes that the turn may write ran out",
         StopReason::StoreUnavailable => "the store can't be used",
         StopReason::WorkspaceInUse => "another run holds the workspace",

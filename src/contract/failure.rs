@@ -205,6 +205,12 @@ cause_codes! {
     EmptyAnswer = "empty-answer" => Provider / Unavailable,
     /// The model calls that the turn may make ran out.
     IterationLimit = "iteration-limit" => Usage / LimitReached,
+    /// The tool calls that the turn may make ran out.
+    ToolCallLimit = "tool-call-limit" => Usage / LimitReached,
+    /// The tokens that the turn may use ran out.
+    TotalTokenLimit = "total-token-limit" => Usage / LimitReached,
+    /// The time that the turn may take ran out.
+    WallTimeLimit = "wall-time-limit" => Usage / LimitReached,
     /// Operations of an earlier run were interrupted and aren't settled.
     RecoveryRequired = "recovery-required" => Store / Refused,
     /// The files or bytes that the turn may write ran out.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema_tag;
+use super::{CauseCode, schema_tag, turn::NoticedBudget};
 use crate::id::{OperationId, SessionId, Timestamp, TurnId};
 
 schema_tag!(
@@ -46,6 +46,22 @@ pub enum StreamPayload {
     TextDelta {
         /// The piece.
         text: String,
+    },
+    /// A model call failed and is made again; what came of the failed reply counts for nothing.
+    Retry {
+        /// Which try comes now; the first was 1.
+        attempt: u32,
+        /// How long is waited before it. Milliseconds.
+        wait_ms: u64,
+        /// Why the one before failed.
+        cause_code: CauseCode,
+    },
+    /// The model is told that a budget is running out.
+    BudgetNotice {
+        /// Which one.
+        budget: NoticedBudget,
+        /// How much of it is used, in hundredths.
+        used_percent: u32,
     },
     /// A call was allowed and its tool started.
     ToolStart {

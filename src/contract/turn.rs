@@ -4,16 +4,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Document, ExitClass, failure::Failure, schema_tag};
-use crate::id::{Digest, MessageId, OperationId, SessionId, Timestamp, TurnId};
+use crate::id::{Digest, MessageId, SessionId, Timestamp, TurnId};
 
+mod budget;
 mod command;
+mod event;
 mod operation;
+mod stop;
 
+pub use budget::{Allowance, Budget, NoticedBudget};
 pub use command::{CommandRun, Enforcement, SandboxLevel};
+pub use event::TurnEvent;
 pub use operation::{
     Change, ChangeKind, CheckpointMade, DecidedBy, Decision, DecisionOutcome, Denial, ExcludedEffect,
     ExcludedEffects, Operation, OperationStatus,
 };
+pub use stop::StopReason;
 
 schema_tag!(
     /// The constant `thcode.turn-result/v1`.
@@ -76,8 +82,10 @@ pub struct TurnResult {
     pub failure: Option<Failure>,
     /// The class of the end.
     pub exit_class: ExitClass,
-    /// The code that the process exits with.
+    /// The code that the process exits with: that of the class, or 0 where the caller tolerates it.
     pub exit_code: u8,
+    /// Whether the caller tolerates this class (`--tolerate`), so that the process exits with 0.
+    pub tolerated: bool,
 }
 
 impl Document for TurnResult {
@@ -102,122 +110,6 @@ pub enum TurnStatus {
     Blocked,
     /// A signal stopped it.
     Cancelled,
-}
-
-/// Why a turn stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum StopReason {
-    /// The model gave its final answer.
-    FinalAnswer,
-    /// The model calls that the turn may make ran out.
-    IterationLimit,
-    /// A reply reached the output token limit.
-    TokenLimit,
-    /// The files or bytes that the turn may write ran out.
-    WriteSetLimit,
-    /// The provider failed in a way that a rerun can't help.
-    ProviderFailed,
-    /// The provider wasn't to be had.
-    ProviderUnavailable,
-    /// The provider fell silent.
-    Stalled,
-    /// The provider's answer can't be read, or was cut.
-    MalformedResponse,
-    /// The provider's answer holds neither text nor a call.
-    EmptyAnswer,
-    /// The task and the last rounds don't fit the context.
-    ContextBlocked,
-    /// A call was denied and the policy says to stop there, or the model repeats a denied call.
-    DeniedStop,
-    /// What has to be kept can't be kept, so nothing may be changed.
-    StoreUnavailable,
-    /// Another run holds the workspace.
-    WorkspaceInUse,
-    /// Operations of an earlier run were interrupted and aren't settled.
-    RecoveryRequired,
-    /// The model says that it can't do the task.
-    Cannot,
-    /// The model says that it needs an answer from somebody.
-    NeedsInput,
-    /// A signal stopped the turn.
-    Cancelled,
-}
-
-impl StopReason {
-    /// Every reason.
-    pub const ALL: [Self; 17] = [
-        Self::FinalAnswer,
-        Self::IterationLimit,
-        Self::TokenLimit,
-        Self::WriteSetLimit,
-        Self::ProviderFailed,
-        Self::ProviderUnavailable,
-        Self::Stalled,
-        Self::MalformedResponse,
-        Self::EmptyAnswer,
-        Self::ContextBlocked,
-        Self::DeniedStop,
-        Self::StoreUnavailable,
-        Self::WorkspaceInUse,
-        Self::RecoveryRequired,
-        Self::Cannot,
-        Self::NeedsInput,
-        Self::Cancelled,
-    ];
-
-    /// The outcome in a word; what is left undone after changes is partial.
-    pub fn status(self, changed: bool) -> TurnStatus {
-        match self {
-            Self::FinalAnswer => TurnStatus::Succeeded,
-            Self::IterationLimit
-            | Self::TokenLimit
-            | Self::WriteSetLimit
-            | Self::ProviderFailed
-            | Self::ProviderUnavailable
-            | Self::Stalled
-            | Self::MalformedResponse
-            | Self::EmptyAnswer
-            | Self::ContextBlocked
-                if changed =>
-            {
-                TurnStatus::Partial
-            }
-            Self::IterationLimit
-            | Self::TokenLimit
-            | Self::WriteSetLimit
-            | Self::ProviderFailed
-            | Self::ProviderUnavailable
-            | Self::Stalled
-            | Self::MalformedResponse
-            | Self::EmptyAnswer
-            | Self::ContextBlocked
-            | Self::Cannot
-            | Self::NeedsInput => TurnStatus::Failed,
-            Self::DeniedStop
-            | Self::StoreUnavailable
-            | Self::WorkspaceInUse
-            | Self::RecoveryRequired => TurnStatus::Blocked,
-            Self::Cancelled => TurnStatus::Cancelled,
-        }
-    }
-
-    /// The class of a turn that stopped so, where no call was denied.
-    pub fn exit_class(self) -> ExitClass {
-        match self {
-            Self::FinalAnswer => ExitClass::Success,
-            Self::IterationLimit | Self::TokenLimit | Self::WriteSetLimit => ExitClass::BudgetExhausted,
-            Self::ProviderFailed | Self::ContextBlocked => ExitClass::ProviderFailed,
-            Self::ProviderUnavailable | Self::Stalled | Self::MalformedResponse | Self::EmptyAnswer => {
-                ExitClass::ProviderUnavailable
-            }
-            Self::DeniedStop | Self::StoreUnavailable => ExitClass::Blocked,
-            Self::WorkspaceInUse => ExitClass::Busy,
-            Self::RecoveryRequired => ExitClass::RecoveryRequired,
-            Self::Cannot | Self::NeedsInput => ExitClass::ExpectationFailed,
-            Self::Cancelled => ExitClass::Cancelled,
-        }
-    }
 }
 
 /// Who speaks in a message.
@@ -260,46 +152,6 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Something that happened in the turn.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-pub enum TurnEvent {
-    /// The model's text, or the sentence that says why the turn stopped.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// A call was allowed and its tool started.
-    ToolStart {
-        /// The tool.
-        tool: String,
-        /// The call.
-        operation_id: OperationId,
-    },
-    /// What was fed back for a call: its output, or why there was none.
-    ToolResult {
-        /// The tool.
-        tool: String,
-        /// Whether the tool ran and succeeded.
-        ok: bool,
-        /// What the model was told, redacted and capped.
-        output: String,
-        /// The call.
-        operation_id: OperationId,
-    },
-    /// A rule said ask; nobody is there to answer, so it was resolved by policy.
-    Ask {
-        /// The tool.
-        tool: String,
-        /// Why the rule asks.
-        reason: String,
-        /// The rule; null where the matrix asked.
-        rule_id: Option<String>,
-        /// Whether the call may proceed: always false, nobody answers.
-        resolved: bool,
-    },
-}
-
 /// Tokens, as the provider reported them; null where it did not, never 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -310,32 +162,8 @@ pub struct Usage {
     pub output_tokens: Option<u64>,
     /// Replies that came without a report.
     pub replies_without_report: u32,
-}
-
-/// What was allowed and what was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Budget {
-    /// Model calls.
-    pub iterations: Allowance,
-    /// The tokens that one reply may have.
-    pub max_output_tokens: u64,
-    /// Tool calls that the model proposed.
-    pub tool_calls: u32,
-    /// Files that the turn changed.
-    pub files_changed: Allowance,
-    /// The bytes that the turn may write in all.
-    pub max_bytes_written: u64,
-}
-
-/// A limit and its use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Allowance {
-    /// How much was used.
-    pub used: u32,
-    /// How much was allowed.
-    pub limit: u32,
+    /// Requests that were made again after a failure of the provider.
+    pub retries: u32,
 }
 
 /// The policy that decided.

@@ -359,6 +359,9 @@ fn settings(files: &[Loaded]) -> Settings {
         arg_bytes: strictest(above, repo, default.arg_bytes, |stated| stated.arg_bytes),
         json_depth: strictest(above, repo, default.json_depth, |stated| stated.json_depth),
         iterations: strictest(above, repo, default.iterations, |stated| stated.iterations),
+        tool_calls: stated(above, repo, |stated| stated.tool_calls),
+        total_tokens: stated(above, repo, |stated| stated.total_tokens),
+        wall_time_ms: stated(above, repo, |stated| stated.wall_time_ms),
         files_changed: stated(above, repo, |stated| stated.files_changed),
         bytes_written: stated(above, repo, |stated| stated.bytes_written),
         // The longer window keeps more, so it is the stricter.

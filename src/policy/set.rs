@@ -105,6 +105,12 @@ pub struct Settings {
     pub json_depth: u64,
     /// The most model calls of a turn. A file of the checked-out tree can't raise the default.
     pub iterations: u32,
+    /// The most tool calls of a turn, where the policy says.
+    pub tool_calls: Option<u32>,
+    /// The most tokens of a turn, where the policy says.
+    pub total_tokens: Option<u64>,
+    /// The time that a turn may take, where the policy says. Milliseconds.
+    pub wall_time_ms: Option<u64>,
     /// The most files that a turn may change, where the policy says.
     pub files_changed: Option<u32>,
     /// The most bytes that a turn may write, where the policy says.
@@ -135,6 +141,9 @@ impl Default for Settings {
             arg_bytes: 20 * 1024 * 1024,
             json_depth: 32,
             iterations: 8,
+            tool_calls: None,
+            total_tokens: None,
+            wall_time_ms: None,
             files_changed: None,
             bytes_written: None,
             retention_rounds: None,

@@ -106,7 +106,7 @@ fn running(text: &str) -> usize {
 
 /// A length of sleep that no other test has.
 fn sleep_mark(at: u32) -> String {
-    format!("9{:06}{at}", std::process::id() % 1_000_000)
+    format!("9{:06}{at:02}", std::process::id() % 1_000_000)
 }
 
 fn wait_for(what: &str, so: impl Fn() -> bool) {

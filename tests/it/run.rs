@@ -19,7 +19,8 @@ use crate::{
 /// Runs against a server that gives these answers.
 fn against(env: &TestEnv, answers: Vec<Answer>, more: &[&str]) -> (Done, MockServer) {
     let mock = MockServer::start(answers);
-    let args = [&["--json", "--stall-timeout", "700ms", "the task"][..], more].concat();
+    let args =
+        [&["--json", "--stall-timeout", "700ms", "--max-retries", "0", "the task"][..], more].concat();
     let done = env.asking(&mock.base_url(), &args).document();
     (done, mock)
 }
@@ -615,6 +616,10 @@ fn every_cause_is_reached() {
     see(replay(&env, &[finish("needs-input")], &[]));
     see(replay(&env, &vec![call("read_file", json!({"path": "a.txt"})); 9], &[]));
     see(replay(&env, &vec![call("read_file", json!({"path": ".env"})); 9], &[]));
+    let reading = || vec![call("read_file", json!({"path": "a.txt"})); 3];
+    see(replay(&env, &reading(), &["--max-tool-calls", "1"]));
+    see(replay(&env, &reading(), &["--max-total-tokens", "1"]));
+    see(replay(&env, &reading(), &["--max-wall-time", "1ms"]));
     let mut call = env.thcode(&[&args[..], &["x", "-o", env.beside("full").to_str().unwrap()]].concat());
     call.command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     call.run();

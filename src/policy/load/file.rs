@@ -49,8 +49,18 @@ const ENGINE: Keys =
     Keys { of: "`[engine]`", known: &["default", "ask_means", "unresolved", "case_fold"], later: &[] };
 const LIMITS: Keys =
     Keys { of: "`[limits]`", known: &["arg_bytes", "json_depth"], later: &["commands", "shell_depth"] };
-const BUDGET: Keys =
-    Keys { of: "`[budget]`", known: &["iterations", "files_changed", "bytes_written"], later: &[] };
+const BUDGET: Keys = Keys {
+    of: "`[budget]`",
+    known: &[
+        "iterations",
+        "tool_calls",
+        "total_tokens",
+        "wall_time_ms",
+        "files_changed",
+        "bytes_written",
+    ],
+    later: &["cost"],
+};
 const CHECKPOINT: Keys = Keys {
     of: "`[checkpoint]`",
     known: &[
@@ -80,6 +90,9 @@ const MOST_STORE_BYTES: u64 = 524_288_000;
 
 /// The longest that a policy may let a command run: a day, in milliseconds.
 const MOST_COMMAND_MS: u64 = 86_400_000;
+
+/// The longest that a policy may let a turn take: a week, in milliseconds.
+const MOST_WALL_MS: u64 = 7 * 86_400_000;
 
 /// A file, read.
 #[derive(Debug, Default)]
@@ -118,6 +131,9 @@ pub(super) struct Stated {
     pub(super) arg_bytes: Option<u64>,
     pub(super) json_depth: Option<u64>,
     pub(super) iterations: Option<u32>,
+    pub(super) tool_calls: Option<u32>,
+    pub(super) total_tokens: Option<u64>,
+    pub(super) wall_time_ms: Option<u64>,
     pub(super) files_changed: Option<u32>,
     pub(super) bytes_written: Option<u64>,
     pub(super) retention_rounds: Option<Reverse<u32>>,
@@ -280,6 +296,9 @@ fn stated(page: &mut Page, document: &DeTable<'_>) -> Stated {
         json_depth: limits("json_depth")
             .and_then(|value| number(page, "json_depth", value, 1..=DEEPEST_JSON)),
         iterations: small(page, budget, "iterations", any.clone()),
+        tool_calls: small(page, budget, "tool_calls", any.clone()),
+        total_tokens: large(page, budget, "total_tokens", u64::MAX >> 1),
+        wall_time_ms: large(page, budget, "wall_time_ms", MOST_WALL_MS),
         files_changed: small(page, budget, "files_changed", any),
         bytes_written: large(page, budget, "bytes_written", u64::MAX >> 1),
         retention_rounds: small(page, checkpoint, "retention_rounds", 1..=100).map(Reverse),

@@ -279,6 +279,9 @@ fn what_is_right_loads() {
         more = "lib/**"
         [budget]
         iterations = 7
+        tool_calls = 30
+        total_tokens = 2_000_000
+        wall_time_ms = 60_000
         files_changed = 20
         bytes_written = 5_000_000
         [checkpoint]
@@ -322,6 +325,9 @@ fn what_is_right_loads() {
         arg_bytes: 20_971_520,
         json_depth: 16,
         iterations: 7,
+        tool_calls: Some(30),
+        total_tokens: Some(2_000_000),
+        wall_time_ms: Some(60_000),
         files_changed: Some(20),
         bytes_written: Some(5_000_000),
         retention_rounds: Some(9),
@@ -334,7 +340,7 @@ fn what_is_right_loads() {
     assert_eq!(*set.settings(), settings);
     assert_eq!(set.examples(), 5);
     let places: Vec<_> = set.rules().iter().map(|rule| (rule.at.id.as_str(), rule.at.line)).collect();
-    assert_eq!(places, [("a", 38), ("b", 48)]);
+    assert_eq!(places, [("a", 41), ("b", 51)]);
 }
 
 #[test]
