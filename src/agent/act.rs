@@ -9,9 +9,10 @@ use super::{
     command::{Commanded, Outcome},
     end::{End, finished, over_write_set, unkept},
     gate::{Judged, Ran, Work, decision_of},
-    keeper,
+    keeper::{self, KeepError},
     record::unjudged,
     turn::{Flow, Turn},
+    watch::Cut,
 };
 use crate::{
     contract::{
@@ -83,28 +84,8 @@ impl Turn<'_> {
             Ok(events) => events.unwrap_or_default(),
             Err(error) => return Flow::Break(unkept(&error)),
         };
-        let stopping = Arc::clone(&self.stopping);
-        let only_reads = work.only_reads();
         let what = format!("the tool {}", call.name);
-        let (result, cut) = {
-            let running = self.gate.run(operation_id, work, events);
-            tokio::pin!(running);
-            match self.watch.over(&what, &mut running).await {
-                Ok(result) => (result, None),
-                Err(cut) => {
-                    // A reading looks at this and comes back; one that doesn't (a pattern that is slow
-                    // on one long line) may be left behind. A change is brought to its end.
-                    stopping.store(true, Ordering::Relaxed);
-                    let result = match only_reads {
-                        true => tokio::time::timeout(STOPPING, running).await.unwrap_or_else(|_| {
-                            Ok(Ran::Failed { message: ToolError::Stopped.to_string() })
-                        }),
-                        false => running.await,
-                    };
-                    (result, Some(cut))
-                }
-            }
-        };
+        let (result, cut) = self.run_work(&what, operation_id, work, events).await;
         let ran = match result {
             Ok(ran) => ran,
             Err(error) => {
@@ -130,7 +111,7 @@ impl Turn<'_> {
                 (OperationStatus::Succeeded, told)
             }
             Ran::Commanded(commanded) => {
-                let Commanded { run, told, outcome } = *commanded;
+                let Commanded { run, told, outcome, .. } = *commanded;
                 let status = match outcome {
                     Outcome::Ran => OperationStatus::Succeeded,
                     Outcome::Ended => OperationStatus::Failed,
@@ -166,6 +147,36 @@ impl Turn<'_> {
         match end {
             Some(end) => Flow::Break(end),
             None => Flow::Continue(()),
+        }
+    }
+
+    /// Does something that was allowed; what was begun is brought to its end, also where a signal or the
+    /// end of the turn's time comes meanwhile.
+    pub(super) async fn run_work(
+        &mut self,
+        what: &str,
+        operation_id: OperationId,
+        work: Work,
+        events: Vec<Payload>,
+    ) -> (Result<Ran, KeepError>, Option<Cut>) {
+        let stopping = Arc::clone(&self.stopping);
+        let only_reads = work.only_reads();
+        let running = self.gate.run(operation_id, work, events);
+        tokio::pin!(running);
+        match self.watch.over(what, &mut running).await {
+            Ok(result) => (result, None),
+            Err(cut) => {
+                // A reading looks at this and comes back; one that doesn't (a pattern that is slow on
+                // one long line) may be left behind. A change is brought to its end.
+                stopping.store(true, Ordering::Relaxed);
+                let result = match only_reads {
+                    true => tokio::time::timeout(STOPPING, running)
+                        .await
+                        .unwrap_or_else(|_| Ok(Ran::Failed { message: ToolError::Stopped.to_string() })),
+                    false => running.await,
+                };
+                (result, Some(cut))
+            }
         }
     }
 

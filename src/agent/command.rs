@@ -13,13 +13,16 @@ use super::{
 use crate::{
     contract::turn::CommandRun,
     id::OperationId,
-    journal::Payload,
+    journal::{Payload, Provenance},
     tool::{
         Resolved,
         command::{self, Ended, How, NoEnd, NotRun, Prepared, RunCommand, Surroundings},
     },
     workspace::Root,
 };
+
+/// Bytes of the end of an output that a verification tells.
+const TAIL: usize = 8 * 1024;
 
 /// What a command needs beside its words.
 #[derive(Clone, Copy)]
@@ -28,6 +31,8 @@ pub(super) struct Around<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) keeper: Option<&'a Mutex<Keeper>>,
     pub(super) surroundings: &'a Mutex<Surroundings>,
+    /// Who asks for it.
+    pub(super) proposer: Provenance,
 }
 
 /// A command that was started, and what came of it.
@@ -35,6 +40,8 @@ pub(super) struct Commanded {
     pub(super) run: CommandRun,
     /// What the model is told.
     pub(super) told: String,
+    /// The end of what it said.
+    pub(super) tail: String,
     pub(super) outcome: Outcome,
 }
 
@@ -61,7 +68,7 @@ pub(super) fn run(
     let Some(mut keeper) = held() else {
         return Ok(Ran::Failed { message: "nothing can be kept, so nothing is run".to_owned() });
     };
-    keeper.note(operation, judged)?;
+    keeper.note_as(around.proposer, operation, judged)?;
     let prepared = match prepare(input, resolved, around) {
         Ok(prepared) => prepared,
         Err(not_run) => {
@@ -98,8 +105,9 @@ pub(super) fn run(
             };
             keeper.note(operation, vec![terminal])?;
             let told = command::told(&ended, prepared.timeout);
+            let tail = ended.output.last(TAIL);
             let run = record(resolved, &prepared, &ended);
-            Ok(Ran::Commanded(Box::new(Commanded { run, told, outcome })))
+            Ok(Ran::Commanded(Box::new(Commanded { run, told, tail, outcome })))
         }
     }
 }

@@ -11,10 +11,10 @@ use crate::{
     contract::turn::{DecidedBy, Decision as ToldDecision, DecisionOutcome},
     host::CrashPoint,
     id::OperationId,
-    journal::Payload,
+    journal::{Payload, Provenance},
     mutation::{Applied, Ended},
     policy::{
-        decide::decide,
+        decide::{decide, decide_operator},
         matrix::Mode,
         set::PolicySet,
         verdict::{Because, Decision, Verdict},
@@ -46,6 +46,16 @@ pub(super) enum Judged {
 pub(super) struct Work {
     pub(super) doing: Doing,
     pub(super) resolved: Resolved,
+    /// Who asks for it.
+    pub(super) proposer: Provenance,
+}
+
+/// A command of the caller's, judged.
+pub(super) enum Operator {
+    /// It may run.
+    Allowed(Box<Work>, Verdict),
+    /// It may not.
+    Refused(Verdict),
 }
 
 /// What is to be done.
@@ -123,10 +133,24 @@ impl Gate {
         let resolved = tool::resolve(&self.context.root, tool.name(), &arguments)?;
         let verdict = decide(&self.policy, &resolved.call);
         Ok(if verdict.allows() {
-            Judged::Allowed { work: Work { doing, resolved }, verdict }
+            Judged::Allowed { work: Work { doing, resolved, proposer: Provenance::Model }, verdict }
         } else {
             Judged::Refused { resolved, verdict }
         })
+    }
+
+    /// Judges a command of the caller's: boundaries, denies and walls hold for it too.
+    pub(super) fn judge_operator(&self, argv: &[String]) -> Result<Operator, BadArguments> {
+        let tool = Tool::RunCommand.name();
+        let arguments = tool::args::Arguments::from_iter([("argv".to_owned(), argv.into())]);
+        let resolved = tool::resolve(&self.context.root, tool, &arguments)?;
+        let verdict = decide_operator(&self.policy, &resolved.call);
+        if !verdict.allows() {
+            return Ok(Operator::Refused(verdict));
+        }
+        let input = RunCommand { argv: argv.to_vec(), cwd: None, timeout_ms: None };
+        let work = Work { doing: Doing::Run(input), resolved, proposer: Provenance::Deterministic };
+        Ok(Operator::Allowed(Box::new(work), verdict))
     }
 
     /// Whether a call of this name is refused by the work mode alone.
@@ -187,7 +211,13 @@ fn act(
 ) -> Result<Ran, KeepError> {
     match work.doing {
         Doing::Run(input) => {
-            let around = Around { root: &context.root, stop: &context.stop, keeper, surroundings };
+            let around = Around {
+                root: &context.root,
+                stop: &context.stop,
+                keeper,
+                surroundings,
+                proposer: work.proposer,
+            };
             command::run(&input, &work.resolved, around, operation, judged)
         }
         Doing::Read(reading) => {

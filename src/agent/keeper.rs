@@ -180,11 +180,21 @@ impl Keeper {
         operation: OperationId,
         events: Vec<Payload>,
     ) -> Result<(), KeepError> {
+        self.note_as(Provenance::Model, operation, events)
+    }
+
+    /// As [`Keeper::note`], where somebody else than the model may have proposed it.
+    pub(super) fn note_as(
+        &mut self,
+        proposer: Provenance,
+        operation: OperationId,
+        events: Vec<Payload>,
+    ) -> Result<(), KeepError> {
         let template = self.event(operation, Provenance::Deterministic, Payload::OperationSucceeded {});
         self.log.write(&self.host, &self.store, Durability::Normal, |_, stage| {
             for payload in events {
                 let provenance = match payload {
-                    Payload::OperationProposed { .. } => Provenance::Model,
+                    Payload::OperationProposed { .. } => proposer,
                     _ => Provenance::Deterministic,
                 };
                 stage.push(Event { payload, provenance, ..template.clone() });

@@ -10,6 +10,7 @@ mod command;
 mod context;
 mod end;
 mod gate;
+mod hold;
 mod keeper;
 mod record;
 mod turn;
@@ -17,6 +18,7 @@ mod watch;
 
 pub use budget::Limited;
 pub use gate::{argument_limits, decision_of};
+pub use hold::{Expectations, ExpectedChanges};
 pub use keeper::{KeepError, Keeper, Opened, WriteSet};
 pub use turn::{NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn};
 pub use watch::Stop;

@@ -17,13 +17,13 @@ use crate::{
             Allowance, Budget, Change, ChangeKind, CheckpointMade, CommandRun, Decision, Denial,
             Enforcement, ExcludedEffect, ExcludedEffects, NormalizedMessage, Operation, OperationStatus,
             PolicyInForce, ProviderInfo, Role, StopReason, Timing, ToolCall, TurnEvent, TurnResult,
-            TurnResultSchema, Usage,
+            TurnResultSchema, Usage, Verification,
         },
     },
     host::Host,
     id::{MessageId, OperationId, SessionId, Timestamp, TurnId},
     mutation::{Applied, Coverage},
-    policy::verdict::Verdict,
+    policy::{command::shown, verdict::Verdict},
     provider::message::{Call, TokenUsage},
     tool::Resolved,
 };
@@ -58,6 +58,8 @@ pub(super) struct Record {
     rules_used: BTreeSet<String>,
     usage: Usage,
     pub(super) spent: Spent,
+    pub(super) verification: Vec<Verification>,
+    pub(super) structured_output: Option<serde_json::Value>,
     pub(super) retries: u32,
     pub(super) tool_calls: u32,
     started_at: Timestamp,
@@ -106,6 +108,8 @@ impl Record {
             rules_used: BTreeSet::new(),
             usage: Usage::default(),
             spent: Spent::default(),
+            verification: Vec::new(),
+            structured_output: None,
             retries: 0,
             tool_calls: 0,
             started_at: host.now(),
@@ -240,11 +244,31 @@ impl Record {
 
     /// Records a command that was started: whatever it did, no rollback covers it.
     pub(super) fn commanded(&mut self, operation: &mut Operation, run: CommandRun) {
+        self.ran(operation.target.as_deref().unwrap_or_default());
+        operation.command = Some(run);
+    }
+
+    /// Records that a command was started: whatever it did, no rollback covers it.
+    pub(super) fn ran(&mut self, shown: &str) {
         self.excluded.shell.push(ExcludedEffect {
-            target: operation.target.clone().unwrap_or_default(),
+            target: shown.to_owned(),
             reason: "what a command does is never protected".to_owned(),
         });
-        operation.command = Some(run);
+    }
+
+    /// The files that this turn's tools changed, in the end.
+    pub(super) fn changed_files(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// The calls that were denied, as a person would name them.
+    pub(super) fn denied_calls(&self) -> Vec<String> {
+        let told = self.denials.iter().map(|denial| {
+            let command = denial.argv.as_deref().map(shown);
+            let what = command.or_else(|| denial.path.clone()).unwrap_or_default();
+            format!("{} {what}", denial.tool).trim_end().to_owned()
+        });
+        told.collect()
     }
 
     pub(super) fn any_command(&self) -> bool {
@@ -307,6 +331,7 @@ impl Record {
             operations: self.operations,
             denials: self.denials,
             changes: self.changes.into_values().collect(),
+            verification: self.verification,
             excluded_effects: self.excluded,
             checkpoints: self.checkpoints,
             usage: Usage { retries: self.retries, ..self.usage },
@@ -333,6 +358,7 @@ impl Record {
                 provider_ms: self.provider_ms,
             },
             residual_risks: ending.residual_risks,
+            structured_output: self.structured_output,
             failure: ending.failure,
             exit_class: ending.exit_class,
             exit_code: if ending.tolerated { 0 } else { ending.exit_class.code() },

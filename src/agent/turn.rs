@@ -10,6 +10,7 @@ use super::{
     context::{self, Capacity},
     end::{End, context_blocked, unkept},
     gate::Gate,
+    hold::{Expectations, Held, Looked},
     keeper::{KeepError, Keeper, WriteSet},
     record::{Ending, Record, unjudged},
     watch::{Stop, Watch},
@@ -116,6 +117,8 @@ pub struct Setup<'a> {
     pub surroundings: Surroundings,
     /// How often standard error is told that something is still at work.
     pub heartbeat: Duration,
+    /// What the caller asks to hold when the turn is over.
+    pub expect: Expectations,
     /// The classes that the caller tolerates: they end with the exit code 0.
     pub tolerate: Vec<ExitClass>,
     /// Asks for an end.
@@ -144,6 +147,8 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         limits: setup.limits,
         watch: Watch::begin(setup.stop, setup.limits.limited.wall_time, setup.heartbeat),
         tolerate: setup.tolerate,
+        expect: setup.expect,
+        looked: Looked::default(),
         stopping,
         observe: setup.observe,
         record,
@@ -219,6 +224,8 @@ pub(super) struct Turn<'a> {
     pub(super) limits: TurnLimits,
     pub(super) watch: Watch,
     tolerate: Vec<ExitClass>,
+    pub(super) expect: Expectations,
+    pub(super) looked: Looked,
     pub(super) stopping: Arc<AtomicBool>,
     pub(super) observe: &'a mut dyn FnMut(SessionId, StreamPayload),
     pub(super) record: Record,
@@ -261,6 +268,10 @@ impl Turn<'_> {
     }
 
     async fn run(&mut self, provider: &mut Provider) -> End {
+        if let Some(end) = self.verify_refused() {
+            return end;
+        }
+        let system = self.system();
         let tools = self.gate.offered();
         let capacity = Capacity::of(self.limits.context_limit, self.limits.max_output_tokens);
         while self.record.iterations < self.limits.iterations {
@@ -269,7 +280,7 @@ impl Turn<'_> {
             }
             self.notice();
             let messages = context::of_history(&self.record.history);
-            let messages = match context::bounded(SYSTEM, &tools, messages, capacity) {
+            let messages = match context::bounded(&system, &tools, messages, capacity) {
                 Ok(messages) => messages,
                 Err(over) => return context_blocked(over, self.limits.context_limit),
             };
@@ -277,7 +288,7 @@ impl Turn<'_> {
             let iteration = self.record.iterations;
             self.tell(StreamPayload::IterationStart { iteration });
             let request = Request {
-                system: SYSTEM.to_owned(),
+                system: system.clone(),
                 messages,
                 tools: tools.clone(),
                 max_output_tokens: self.limits.max_output_tokens,
@@ -287,7 +298,9 @@ impl Turn<'_> {
                 Err(end) => return end,
             };
             self.record.spent.count(&request, &reply);
-            if let Flow::Break(end) = self.act_on(reply).await {
+            if let Flow::Break(end) = self.act_on(reply).await
+                && let Held::Over(end) = self.hold(end).await
+            {
                 return end;
             }
             let history = &self.record.history;
@@ -300,6 +313,18 @@ impl Turn<'_> {
         let failure = Failure::new(CauseCode::IterationLimit, message)
             .action("raise --max-iterations or [budget] iterations, or give a smaller task");
         End::failed(StopReason::IterationLimit, failure)
+    }
+
+    /// What the model is told about its place, and the form that the caller asks for.
+    fn system(&self) -> String {
+        match &self.expect.output {
+            None => SYSTEM.to_owned(),
+            Some(schema) => format!(
+                "{SYSTEM} Your final answer (the summary of finish, or your last text) must be one JSON value \
+                 and nothing else, valid under this JSON Schema: {}",
+                schema.text()
+            ),
+        }
     }
 
     /// Tells the model, once, that a budget is about to run out.
@@ -378,7 +403,9 @@ impl Turn<'_> {
     fn exit_class(&self, end: &End) -> ExitClass {
         let limited = match self.policy.settings().on_denial {
             OnDenial::Ignore => false,
-            OnDenial::ByExpectation | OnDenial::Fail | OnDenial::Stop => self.record.any_denied(),
+            // What the caller asked to hold was looked at before a final answer counts.
+            OnDenial::ByExpectation => self.record.any_denied() && !self.expect.stated(),
+            OnDenial::Fail | OnDenial::Stop => self.record.any_denied(),
         };
         match end.stop_reason.exit_class() {
             _ if self.record.any_unknown() => ExitClass::UnknownOutcome,

@@ -1,30 +1,38 @@
 //! `run`: everything that must hold before the first model call, then one turn.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     Common, Ended, Fail, ProviderOptions, Redactor,
     failure::out_of_resources,
+    input,
     keeping::{self, KeepOptions},
     observe::Scrubbed,
     policy_files::{self, NoPolicy, PolicyOptions, guarded},
     prompt::{self, PromptSource},
     providers,
 };
-pub use crate::agent::{Limited, Stop};
+pub use crate::agent::{ExpectedChanges, Limited, Stop};
 use crate::{
-    agent::{Keeper, NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn},
+    agent::{Expectations, Keeper, NotBegun, Setup, TurnInput, TurnLimits, TurnState, run_turn},
     contract::{
         CauseCode, ExitClass, Failure,
         stream::StreamPayload,
         turn::{StopReason, TurnResult},
+        validate::OutputSchema,
     },
     host::Host,
     id::{SessionId, TurnId},
-    policy::{command::shown, set::Settings},
+    policy::{
+        command::{shown, words},
+        set::Settings,
+    },
     store::{StatePlace, Store},
     tool::command::Surroundings,
 };
+
+/// A schema of the caller's has at most this many bytes.
+const MOST_SCHEMA_BYTES: u64 = 1 << 20;
 
 /// What the caller asks of a run.
 #[derive(Debug, Clone)]
@@ -45,6 +53,14 @@ pub struct RunOptions {
     pub max_retries: u32,
     /// How often standard error is told that something is still at work.
     pub heartbeat: Duration,
+    /// Commands that must end with 0 after the final answer, as they were written.
+    pub verify: Vec<String>,
+    /// How often the model may mend what they find.
+    pub verify_rounds: u32,
+    /// Whether files must have changed.
+    pub expect_changes: ExpectedChanges,
+    /// A file with the JSON Schema of the final answer.
+    pub output_schema: Option<PathBuf>,
     /// The classes that end with the exit code 0.
     pub tolerate: Vec<ExitClass>,
     /// Which policy holds.
@@ -81,9 +97,11 @@ pub fn run(
     let policy =
         policy_files::load_for_run(host, &root, &options.policy).map_err(NoPolicy::into_fail)?;
     let chosen = providers::choose(host, &options.provider)?;
+    let expect = expectations(&options)?;
     let prompt = prompt::read(&options.prompt, options.stdin_timeout, &|| *stop.borrow())?;
     let iterations = options.max_iterations.unwrap_or(policy.settings().iterations);
     let ours = common.out_file.iter().chain(&options.provider.cassette).map(std::path::PathBuf::as_path);
+    let ours = ours.chain(options.output_schema.as_deref());
     let named = options.policy.files.iter().map(std::path::Path::new);
     let guard = ours.chain(named).filter_map(|file| guarded(&root, file)).collect();
     let policy_in_force = policy_files::in_force(&policy);
@@ -146,6 +164,7 @@ pub fn run(
             retries: options.max_retries,
         },
         heartbeat: options.heartbeat,
+        expect,
         tolerate: options.tolerate,
         surroundings,
         stop,
@@ -166,6 +185,30 @@ pub fn run(
     }
     tell_denials(&result);
     Ok(Ended::Turn(Box::new(result)))
+}
+
+/// What the caller asks to hold, read.
+fn expectations(options: &RunOptions) -> Result<Expectations, Fail> {
+    let verify = options.verify.iter().map(|command| {
+        words(command).map_err(|told| {
+            let message = format!("--verify '{command}' isn't a command: {told}");
+            let action = "write words and quotes alone; put the rest into a script and name that";
+            Fail::usage(Failure::new(CauseCode::BadArgument, message).action(action))
+        })
+    });
+    let output = options.output_schema.as_deref().map(|file| {
+        let text = input::read_text(file, MOST_SCHEMA_BYTES)?;
+        OutputSchema::compile(&text).map_err(|told| {
+            let message = format!("--output-schema {}: {told}", file.display());
+            Fail::usage(Failure::new(CauseCode::OutputSchemaInvalid, message))
+        })
+    });
+    Ok(Expectations {
+        verify: verify.collect::<Result<_, _>>()?,
+        verify_rounds: options.verify_rounds,
+        changes: options.expect_changes,
+        output: output.transpose()?,
+    })
 }
 
 /// The budgets that hold: what the caller says, else what the policy says.

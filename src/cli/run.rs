@@ -10,10 +10,10 @@ use crate::{
         self, Common, ProviderOptions, RunOptions,
         keeping::{self, KeepOptions, SessionChoice},
         prompt::PromptSource,
-        run::Limited,
+        run::{ExpectedChanges, Limited},
     },
     contract::{ExitClass, stream::StreamPayload},
-    host::Host,
+    host::{Host, signals},
 };
 
 /// No model holds as many tokens; a larger number is a slip.
@@ -111,6 +111,22 @@ pub(super) struct RunArgs {
     /// How often standard error is told that something is still at work.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     heartbeat: Duration,
+    /// A command that must end with 0 after the final answer; where it doesn't, the model is told and may
+    /// mend it. Words and quotes, no shell.
+    #[arg(long, value_name = "CMD")]
+    verify: Vec<String>,
+    /// How often the model may mend what --verify finds.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(..=20))]
+    verify_rounds: u32,
+    /// Whether files must have changed.
+    #[arg(long, value_enum, value_name = "CHANGES", default_value_t)]
+    expect_changes: ExpectChanges,
+    /// A JSON Schema that the final answer must follow, as JSON.
+    #[arg(long, alias = "json-schema", value_name = "FILE")]
+    output_schema: Option<PathBuf>,
+    /// End (SIGTERM) when the process that started this one ends.
+    #[arg(long)]
+    die_with_parent: bool,
     /// Classes that end with exit code 0 all the same; the document keeps the class.
     #[arg(long, value_enum, value_name = "CLASS", value_delimiter = ',')]
     tolerate: Vec<Tolerable>,
@@ -156,6 +172,18 @@ enum OnInterrupted {
     Ignore,
 }
 
+/// Whether files must have changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum ExpectChanges {
+    /// They may or may not.
+    #[default]
+    Any,
+    /// None may.
+    None,
+    /// At least one must.
+    Some,
+}
+
 /// A class that a caller can tolerate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Tolerable {
@@ -182,7 +210,7 @@ impl Tolerable {
 
 impl RunArgs {
     pub(super) fn inputs(&self) -> Vec<PathBuf> {
-        let files = self.file.iter().chain(&self.provider.cassette).cloned();
+        let files = self.file.iter().chain(&self.provider.cassette).chain(&self.output_schema).cloned();
         self.policy.inputs().into_iter().chain(files).collect()
     }
 }
@@ -195,6 +223,9 @@ pub(super) fn dispatch(
     output: &Output,
     stop: app::run::Stop,
 ) -> Done {
+    if args.die_with_parent {
+        signals::end_with_parent().map_err(|error| app::run::cannot_start(&error))?;
+    }
     let source = match (args.prompt, args.text, args.file) {
         (Some(dash), _, _) if dash == "-" => PromptSource::Stdin,
         (Some(text), _, _) | (_, Some(text), _) => PromptSource::Text(text),
@@ -226,6 +257,14 @@ pub(super) fn dispatch(
         },
         max_retries: args.max_retries,
         heartbeat: args.heartbeat,
+        verify: args.verify,
+        verify_rounds: args.verify_rounds,
+        expect_changes: match args.expect_changes {
+            ExpectChanges::Any => ExpectedChanges::Any,
+            ExpectChanges::None => ExpectedChanges::None,
+            ExpectChanges::Some => ExpectedChanges::Some,
+        },
+        output_schema: args.output_schema,
         tolerate: args.tolerate.into_iter().map(Tolerable::class).collect(),
         policy: args.policy.app(),
         provider: args.provider.app(),

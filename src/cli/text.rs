@@ -52,6 +52,14 @@ fn turn(document: &TurnResult) -> String {
         let more = ran.len() - MOST_CHANGES;
         lines.line(&format!("ran: {more} more, see operations[] in the document (-o FILE)"));
     }
+    for check in &document.verification {
+        let how = match (check.holds, check.exit_code) {
+            (true, _) => "holds".to_owned(),
+            (false, Some(code)) => format!("exit code {code}"),
+            (false, None) => "no exit code".to_owned(),
+        };
+        lines.line(&format!("verify: {} ({how})", check.argv.join(" ")));
+    }
     for change in document.changes.iter().take(MOST_CHANGES) {
         let word = match change.kind {
             ChangeKind::Created => "created",
@@ -326,6 +334,10 @@ fn stop_words(reason: StopReason) -> String {
         StopReason::EmptyAnswer => "the provider's answer is empty",
         StopReason::ContextBlocked => "the context is too small",
         StopReason::DeniedStop => "stopped at a denied call",
+        StopReason::SandboxUnavailable => "commands can't be confined",
+        StopReason::VerifyFailed => "a check of the caller's doesn't hold",
+        StopReason::OutputSchemaMismatch => "the final answer isn't of the asked form",
+        StopReason::UnexpectedChanges => "files changed, or none did, against what was expected",
         StopReason::Cannot => "the model says that it can't",
         StopReason::NeedsInput => "the model needs an answer",
         StopReason::Cancelled => "stopped by a signal",

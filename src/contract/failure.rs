@@ -25,6 +25,10 @@ pub enum FailureScope {
     Recovery,
     /// The model provider.
     Provider,
+    /// The caller's commands.
+    Command,
+    /// What confines commands.
+    Sandbox,
     /// thcode itself and its output.
     Internal,
 }
@@ -217,6 +221,16 @@ cause_codes! {
     WriteSetLimit = "write-set-limit" => Usage / LimitReached,
     /// The reply reached the output token limit before it was whole.
     OutputTokenLimit = "output-token-limit" => Provider / LimitReached,
+    /// A command has to be confined, and can't be.
+    SandboxUnavailable = "sandbox-unavailable" => Sandbox / Refused,
+    /// A command of the caller's (`--verify`) doesn't hold after the final answer.
+    VerifyFailed = "verify-failed" => Command / NotAchieved,
+    /// The final answer isn't of the form that the caller asked for (`--output-schema`).
+    OutputSchemaMismatch = "output-schema-mismatch" => Provider / NotAchieved,
+    /// Files changed, or none did, against what the caller expects (`--expect-changes`).
+    UnexpectedChanges = "unexpected-changes" => Workspace / NotAchieved,
+    /// The file of `--output-schema` holds no JSON Schema.
+    OutputSchemaInvalid = "output-schema-invalid" => Usage / InvalidInput,
     /// The model says that it can't do the task.
     ModelCannot = "model-cannot" => Provider / NotAchieved,
     /// The model says that it needs an answer from somebody.

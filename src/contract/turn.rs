@@ -11,6 +11,7 @@ mod command;
 mod event;
 mod operation;
 mod stop;
+mod verification;
 
 pub use budget::{Allowance, Budget, NoticedBudget};
 pub use command::{CommandRun, Enforcement, SandboxLevel};
@@ -20,6 +21,7 @@ pub use operation::{
     ExcludedEffects, Operation, OperationStatus,
 };
 pub use stop::StopReason;
+pub use verification::Verification;
 
 schema_tag!(
     /// The constant `thcode.turn-result/v1`.
@@ -58,6 +60,8 @@ pub struct TurnResult {
     pub denials: Vec<Denial>,
     /// The files that this turn's tools changed, by path: what came of all their operations.
     pub changes: Vec<Change>,
+    /// The caller's commands that were run after a final answer, in order.
+    pub verification: Vec<Verification>,
     /// What was done that no rollback covers, by kind. Nothing here is ever claimed reversible.
     pub excluded_effects: ExcludedEffects,
     /// The checkpoints that this turn made, in order.
@@ -78,6 +82,8 @@ pub struct TurnResult {
     pub timing: Timing,
     /// What a reader should know that the outcome alone doesn't tell.
     pub residual_risks: Vec<String>,
+    /// The final answer as JSON, where the caller asked for a form and it has it (`--output-schema`).
+    pub structured_output: Option<serde_json::Value>,
     /// What went wrong; null where nothing did.
     pub failure: Option<Failure>,
     /// The class of the end.

@@ -29,6 +29,33 @@ pub fn violations(
     Ok(validator.iter_errors(document).take(MOST).flat_map(|error| told(&error)).collect())
 }
 
+/// A schema of the caller's that a final answer must follow.
+#[derive(Debug)]
+pub struct OutputSchema {
+    text: String,
+    validator: Validator,
+}
+
+impl OutputSchema {
+    /// Compiles a schema; it may refer to nothing outside itself.
+    pub fn compile(text: &str) -> Result<Self, String> {
+        let schema: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+        let validator = jsonschema::validator_for(&schema)
+            .map_err(|error| format!("not a JSON Schema: {}", error.masked()))?;
+        Ok(Self { text: schema.to_string(), validator })
+    }
+
+    /// The schema as one line of JSON.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where a value departs from the schema; empty if nowhere.
+    pub fn violations(&self, value: &Value) -> Vec<SchemaViolation> {
+        self.validator.iter_errors(value).take(MOST).flat_map(|error| told(&error)).collect()
+    }
+}
+
 /// A union reports only that no branch fits; the branch whose tag fits knows the real place.
 fn told(error: &ValidationError<'_>) -> Vec<SchemaViolation> {
     let branches = match error.kind() {

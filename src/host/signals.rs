@@ -8,7 +8,9 @@
 use std::{io, os::unix::net::UnixStream, sync::mpsc, thread};
 
 use futures_util::{StreamExt as _, stream::SelectAll};
-use rustix::process::Signal as Number;
+use rustix::process::{
+    Signal as Number, getpid, getppid, kill_process, set_parent_process_death_signal,
+};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -100,6 +102,17 @@ pub fn listen(
 /// The value of a process that doesn't listen: a signal ends it as it ends any other.
 pub fn unheard() -> watch::Receiver<Option<&'static str>> {
     watch::channel(None).1
+}
+
+/// Has SIGTERM sent to this process when the one that started it ends.
+pub fn end_with_parent() -> io::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Number::TERM))?;
+    // It may have ended just before that.
+    if getppid() != parent {
+        kill_process(getpid(), Number::TERM)?;
+    }
+    Ok(())
 }
 
 /// Listening takes some file handles, and where they are missing the library panics instead of

@@ -26,6 +26,19 @@ pub fn decide(set: &PolicySet, call: &ResolvedCall) -> Verdict {
     judge(set, call).verdict
 }
 
+/// Decides a command that the caller asks for: it needs no grant, but boundaries, denies and walls
+/// hold for it as for any other.
+pub fn decide_operator(set: &PolicySet, call: &ResolvedCall) -> Verdict {
+    let command = call.subjects.iter().find_map(|subject| match subject {
+        Subject::Command(command) => Some(command),
+        Subject::Path { .. } | Subject::Unresolved { .. } => None,
+    });
+    match command {
+        Some(facts) => command::judge_operator(set, &call.tool, facts),
+        None => unresolved(&call.tool, "no-subject"),
+    }
+}
+
 /// A call, judged.
 pub(super) struct Judged {
     /// The strictest verdict of all subjects.

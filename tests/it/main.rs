@@ -12,6 +12,8 @@ mod contract;
 #[cfg(test)]
 mod env;
 #[cfg(test)]
+mod expectations;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod files_corpus;

@@ -616,6 +616,13 @@ fn every_cause_is_reached() {
     see(replay(&env, &[finish("needs-input")], &[]));
     see(replay(&env, &vec![call("read_file", json!({"path": "a.txt"})); 9], &[]));
     see(replay(&env, &vec![call("read_file", json!({"path": ".env"})); 9], &[]));
+    let off = p(env.outside("off.toml", "version = 1\nsandbox.mode = \"off\"\n"));
+    see(replay(&env, &[json!({"text": "x"})], &["--verify", "true"]));
+    let check = ["--policy", &off, "--verify", "false", "--verify-rounds", "0"];
+    see(replay(&env, &[json!({"text": "x"})], &check));
+    see(replay(&env, &[json!({"text": "x"})], &["--expect-changes", "some"]));
+    see(replay(&env, &vec![json!({"text": "x"}); 2], &["--output-schema", &json]));
+    see(replay(&env, &[], &["--output-schema", &torn]));
     let reading = || vec![call("read_file", json!({"path": "a.txt"})); 3];
     see(replay(&env, &reading(), &["--max-tool-calls", "1"]));
     see(replay(&env, &reading(), &["--max-total-tokens", "1"]));

@@ -36,12 +36,20 @@ pub enum StopReason {
     ContextBlocked,
     /// A call was denied and the policy says to stop there, or the model repeats a denied call.
     DeniedStop,
+    /// A command has to be confined, and can't be.
+    SandboxUnavailable,
     /// What has to be kept can't be kept, so nothing may be changed.
     StoreUnavailable,
     /// Another run holds the workspace.
     WorkspaceInUse,
     /// Operations of an earlier run were interrupted and aren't settled.
     RecoveryRequired,
+    /// A command of the caller's doesn't hold after the final answer.
+    VerifyFailed,
+    /// The final answer isn't of the form that the caller asked for.
+    OutputSchemaMismatch,
+    /// Files changed, or none did, against what the caller expects.
+    UnexpectedChanges,
     /// The model says that it can't do the task.
     Cannot,
     /// The model says that it needs an answer from somebody.
@@ -52,7 +60,7 @@ pub enum StopReason {
 
 impl StopReason {
     /// Every reason.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::FinalAnswer,
         Self::IterationLimit,
         Self::ToolCallLimit,
@@ -66,9 +74,13 @@ impl StopReason {
         Self::EmptyAnswer,
         Self::ContextBlocked,
         Self::DeniedStop,
+        Self::SandboxUnavailable,
         Self::StoreUnavailable,
         Self::WorkspaceInUse,
         Self::RecoveryRequired,
+        Self::VerifyFailed,
+        Self::OutputSchemaMismatch,
+        Self::UnexpectedChanges,
         Self::Cannot,
         Self::NeedsInput,
         Self::Cancelled,
@@ -104,9 +116,13 @@ impl StopReason {
             | Self::MalformedResponse
             | Self::EmptyAnswer
             | Self::ContextBlocked
+            | Self::VerifyFailed
+            | Self::OutputSchemaMismatch
+            | Self::UnexpectedChanges
             | Self::Cannot
             | Self::NeedsInput => TurnStatus::Failed,
             Self::DeniedStop
+            | Self::SandboxUnavailable
             | Self::StoreUnavailable
             | Self::WorkspaceInUse
             | Self::RecoveryRequired => TurnStatus::Blocked,
@@ -127,10 +143,14 @@ impl StopReason {
             Self::ProviderUnavailable | Self::Stalled | Self::MalformedResponse | Self::EmptyAnswer => {
                 ExitClass::ProviderUnavailable
             }
-            Self::DeniedStop | Self::StoreUnavailable => ExitClass::Blocked,
+            Self::DeniedStop | Self::SandboxUnavailable | Self::StoreUnavailable => ExitClass::Blocked,
             Self::WorkspaceInUse => ExitClass::Busy,
             Self::RecoveryRequired => ExitClass::RecoveryRequired,
-            Self::Cannot | Self::NeedsInput => ExitClass::ExpectationFailed,
+            Self::VerifyFailed
+            | Self::OutputSchemaMismatch
+            | Self::UnexpectedChanges
+            | Self::Cannot
+            | Self::NeedsInput => ExitClass::ExpectationFailed,
             Self::Cancelled => ExitClass::Cancelled,
         }
     }

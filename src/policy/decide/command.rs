@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{JudgedSubject, Matching, boundary_verdict, by_rules, unresolved};
+use super::{JudgedSubject, Matching, boundary_verdict, by_rules, ruled, unresolved};
 use crate::{
     floor::{self, Boundary},
     policy::{
@@ -12,7 +12,7 @@ use crate::{
         command::{CommandFacts, Seen, only_reads, runs_operands},
         rule::Effect,
         set::{PolicySet, Sandbox},
-        verdict::{Because, Decision, Verdict},
+        verdict::{Because, Decision, RuleRef, Verdict},
     },
 };
 
@@ -39,6 +39,21 @@ pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> Judg
     matched.sort_unstable();
     matched.dedup();
     JudgedSubject { verdict: confined(set, verdict), matched }
+}
+
+/// As [`judge`], for a command of the caller's.
+pub(super) fn judge_operator(set: &PolicySet, tool: &str, command: &CommandFacts) -> Verdict {
+    let deny = matching(set, tool, command).deny.and_then(|index| set.rule(index));
+    let given = command.shown();
+    let verdict = boundary(set, command).or_else(|| deny.map(|rule| ruled(rule, tool, &given)));
+    confined(
+        set,
+        verdict.unwrap_or_else(|| {
+            let text = format!("The caller asks for `{given}`.");
+            let at = RuleRef { id: "operator:verify".into(), file: "--verify".into(), line: 1 };
+            Verdict { rule: Some(at), ..Verdict::of(Decision::Allow, Because::Rule, text) }
+        }),
+    )
 }
 
 /// What would be allowed isn't where nothing can be proven to confine it.
