@@ -6,6 +6,8 @@ mod budgets;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod command_properties;
+#[cfg(test)]
 mod commands;
 #[cfg(test)]
 mod contract;

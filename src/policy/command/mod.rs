@@ -9,7 +9,7 @@ mod programs;
 mod words;
 
 use super::call::PathFacts;
-pub use programs::{only_reads, runs_operands};
+pub use programs::{may_hide_a_runner, only_reads, runs_operands};
 pub use words::words;
 
 pub(super) use grant::{Exact, Operands, Rest};

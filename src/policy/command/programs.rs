@@ -110,6 +110,16 @@ pub fn runs_operands(command: &CommandFacts) -> bool {
     std::iter::once(&given).chain(real.as_ref().filter(many_in_one)).any(|name| runs(name, rest))
 }
 
+/// Whether a program that isn't known names one among its words that runs its own: it may run it.
+pub fn may_hide_a_runner(command: &CommandFacts) -> bool {
+    let Some((program, rest)) = command.argv.split_first() else { return false };
+    !takes_data(&name_of(program), rest)
+        && (0..rest.len()).any(|at| {
+            let behind = rest.get(at..).and_then(<[String]>::split_first);
+            behind.is_some_and(|(word, rest)| runs(&name_of(word), rest))
+        })
+}
+
 /// Whether a program, by its folded file name, takes its words for data.
 pub(super) fn takes_data(program: &str, rest: &[String]) -> bool {
     listed(TAKE_DATA, program) || asks_where(program, rest)

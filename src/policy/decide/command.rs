@@ -9,7 +9,7 @@ use crate::{
     floor::{self, Boundary},
     policy::{
         call::{Access, ActionClass, PathFacts},
-        command::{CommandFacts, Seen, only_reads, runs_operands},
+        command::{CommandFacts, Seen, may_hide_a_runner, only_reads, runs_operands},
         rule::Effect,
         set::{PolicySet, Sandbox},
         verdict::{Because, Decision, RuleRef, Verdict},
@@ -23,22 +23,48 @@ const UNVERIFIED: &str = "ENFORCEMENT UNVERIFIED: commands need walls that this 
 pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> JudgedSubject {
     let rules = matching(set, tool, command);
     let given = command.shown();
-    let own = !rules.grant.is_some_and(|index| names_its_words(set, index)) && in_the_tree(command);
     let verdict = boundary(set, command)
         .or_else(|| {
+            let named = rules.grant.is_some_and(|index| names_its_words(set, index));
             // A named deny says more than that it can't be told.
-            let untold = rules.deny.is_none();
-            (untold && runs_operands(command)).then(|| unresolved(&given, "runs-its-operands"))
-        })
-        .or_else(|| {
-            let untold = rules.deny.is_none();
-            (untold && own).then(|| unresolved(&given, "program-in-workspace"))
+            let untold = if rules.deny.is_none() { untold(command, named) } else { None };
+            untold.map(|reason| unresolved(&given, reason))
         })
         .unwrap_or_else(|| by_rules(set, tool, ActionClass::RunCommand, &given, &rules));
+    let verdict = Verdict { suggest: instead(command, &verdict), ..verdict };
     let mut matched = rules.matched;
     matched.sort_unstable();
     matched.dedup();
     JudgedSubject { verdict: confined(set, verdict), matched }
+}
+
+/// Why nobody can tell what a command will do; `named` says that a grant names its very words.
+fn untold(command: &CommandFacts, named: bool) -> Option<&'static str> {
+    if runs_operands(command) {
+        Some("runs-its-operands")
+    } else if !named && in_the_tree(command) {
+        Some("program-in-workspace")
+    } else if !named && may_hide_a_runner(command) {
+        Some("may-run-its-operands")
+    } else {
+        None
+    }
+}
+
+/// What a model may do instead of a command that isn't granted: for one that only reads there are tools.
+fn instead(command: &CommandFacts, verdict: &Verdict) -> Option<String> {
+    const TOOLS: &str = "To read, list or search, use read_file, list_files and search_text.";
+    let not_granted = match verdict.because {
+        Because::Default | Because::Unresolved => verdict.decision != Decision::Allow,
+        Because::Rule | Because::Matrix | Because::Floor | Because::Limit | Because::BadArguments => {
+            false
+        }
+    };
+    match &verdict.suggest {
+        suggest if !(not_granted && only_reads(command)) => suggest.clone(),
+        None => Some(TOOLS.to_owned()),
+        Some(suggest) => Some(format!("{TOOLS} {suggest}")),
+    }
 }
 
 /// As [`judge`], for a command of the caller's.

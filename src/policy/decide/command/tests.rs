@@ -132,6 +132,10 @@ fn what_runs_its_words_is_never_granted() {
         assert!(told(&named, text).starts_with("Deny Unresolved"), "{text}");
     }
     assert_eq!(told(&all, "cargo test"), "Allow Rule all");
+    assert_eq!(told(&all, "frobnicate --with sh -c x"), "Deny Unresolved may-run-its-operands");
+    assert_eq!(told(&all, "echo sh -c x"), "Allow Rule all");
+    let frobnicate = set(&format!("{OFF}{}", rule("f", "allow", "command = \"frobnicate …\"")));
+    assert_eq!(told(&frobnicate, "frobnicate --with sh -c x"), "Allow Rule f");
 }
 
 #[test]
@@ -256,6 +260,15 @@ fn a_trace_of_a_command_agrees_and_shows_what_was_wanted() {
         misses,
         [("t", "cargo build", "cargo test …"), ("d", "cargo build", "program rm, flags_all f|r")]
     );
+}
+
+#[test]
+fn a_command_that_only_reads_is_sent_to_the_tools_that_do() {
+    let set = set(&format!("{OFF}{}", rule("t", "allow", "command = \"cargo test\"")));
+    let suggests = |text: &str| decide(&set, &call(text)).suggest.unwrap_or_default();
+    assert!(suggests("cat src/a.rs").starts_with("To read, list or search, use read_file"));
+    assert!(suggests("cat src/a.rs").ends_with("Granted to `run_command`: `cargo test`."));
+    assert_eq!(suggests("cargo build"), "Granted to `run_command`: `cargo test`.");
 }
 
 #[test]
