@@ -2,7 +2,7 @@
 
 use super::{
     call::{Access, ActionClass, BUILTIN_TOOLS, FileKind, PathFacts},
-    command::{CommandFacts, Exact, Seen, Shape},
+    command::{CommandFacts, Exact, Seen, Shape, inspects},
     glob::Glob,
     verdict::{Decision, RuleRef},
 };
@@ -112,6 +112,8 @@ pub(super) enum CommandPattern {
     Exact(Exact),
     /// A command of this shape, wherever it hides; not for grants.
     Shape(Shape),
+    /// The commands that only look; for grants alone.
+    Inspect,
 }
 
 /// A glob with the text that it was read from.
@@ -230,6 +232,7 @@ impl When {
     pub(super) fn covers(&self, root: &str, command: &CommandFacts) -> bool {
         self.command.iter().flatten().any(|named| match &named.pattern {
             CommandPattern::Exact(exact) => exact.covers(root, command),
+            CommandPattern::Inspect => inspects(command),
             CommandPattern::Shape(_) => false,
         })
     }
@@ -239,6 +242,7 @@ impl When {
         self.command.iter().flatten().any(|named| match &named.pattern {
             CommandPattern::Exact(exact) => exact.may_be(seen),
             CommandPattern::Shape(shape) => shape.may_be(seen),
+            CommandPattern::Inspect => false,
         })
     }
 }

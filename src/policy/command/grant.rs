@@ -86,7 +86,7 @@ impl Operands {
         ("workspace-paths-or-revs", Self::WorkspacePathsOrRevs),
     ];
 
-    fn cover(self, command: &CommandFacts, word: usize) -> bool {
+    pub(super) fn cover(self, command: &CommandFacts, word: usize) -> bool {
         let must_be_there = match self {
             Self::None => return false,
             Self::Any => return true,

@@ -4,6 +4,7 @@
 //! through whatever may run its operands. Using one matcher for both is how policies are bypassed.
 
 mod grant;
+mod inspect;
 mod limit;
 mod programs;
 mod words;
@@ -13,6 +14,7 @@ pub use programs::{may_hide_a_runner, only_reads, runs_operands};
 pub use words::words;
 
 pub(super) use grant::{Exact, Operands, Rest};
+pub(super) use inspect::{INSPECT, inspects};
 pub(super) use limit::{Seen, Shape};
 
 /// A command, resolved: its words, and every path that they may name.
@@ -71,8 +73,8 @@ pub fn shown(argv: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// The parts of a word that may be paths: the word, the value of a flag, what follows a revision or
-/// an `@`. The word itself comes first, where it is no flag.
+/// The parts of a word that may be paths: the word (behind `--` one that looks like a flag too), the value
+/// of a flag, what follows a revision or an `@`. The word itself comes first.
 fn candidates(word: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut add = |text: &str| {
@@ -82,10 +84,7 @@ fn candidates(word: &str) -> Vec<&str> {
             found.push(from);
         }
     };
-    let flag = word.starts_with('-');
-    if !flag {
-        add(word);
-    }
+    add(word);
     for separator in ['=', ':'] {
         let mut rest = word;
         while let Some((_, after)) = rest.split_once(separator) {
@@ -96,7 +95,7 @@ fn candidates(word: &str) -> Vec<&str> {
     if let Some((_, after)) = word.split_once('@') {
         add(after);
     }
-    if flag && !word.starts_with("--") {
+    if word.starts_with('-') && !word.starts_with("--") {
         // `-fVALUE`.
         let mut letters = word.chars();
         letters.next();
@@ -114,12 +113,12 @@ mod tests {
     fn the_paths_of_a_word() {
         let of = |word: &str| candidates(word).join(" ");
         assert_eq!(of("src/a.rs"), "src/a.rs");
-        assert_eq!(of("--out=x/y"), "x/y");
+        assert_eq!(of("--out=x/y"), "--out=x/y x/y");
         assert_eq!(of("HEAD:secrets/key.pem"), "HEAD:secrets/key.pem secrets/key.pem");
         assert_eq!(of("@.env"), "@.env .env");
-        assert_eq!(of("-f.env"), ".env");
-        assert_eq!(of("-C"), "");
-        assert_eq!(of("--x"), "");
+        assert_eq!(of("-f.env"), "-f.env .env");
+        assert_eq!(of("-C"), "-C");
+        assert_eq!(of("--x"), "--x");
         assert_eq!(of("a=b=c:d"), "a=b=c:d b=c:d c:d d");
         assert_eq!(of(""), "");
     }

@@ -1,7 +1,7 @@
 //! What programs do with their words: which of them run them, which take them for data, which only
 //! read what they name. Tables of facts about other tools.
 
-use super::CommandFacts;
+use super::{CommandFacts, inspect::prints_lines};
 use crate::floor::fold_text;
 
 /// Programs that run a word, or code in a word, whatever their flags.
@@ -243,13 +243,8 @@ fn takes_code(letters: &str, include_takes_value: bool, rest: &[String]) -> bool
 /// A sed that prints lines by their numbers: `-n 1,20p`.
 fn only_prints(rest: &[String]) -> bool {
     let mut words = rest.iter();
-    let script = |word: &String| {
-        word.strip_suffix('p').is_some_and(|lines| {
-            !lines.is_empty() && lines.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | '$'))
-        })
-    };
     words.next().is_some_and(|word| word == "-n")
-        && words.next().is_some_and(script)
+        && words.next().is_some_and(|script| prints_lines(script))
         && words.all(|word| !word.starts_with('-'))
 }
 

@@ -10,7 +10,7 @@ use super::read::{self, Keys, check_keys, list, text, word};
 use crate::{
     floor::fold_text,
     policy::{
-        command::{Exact, Operands, Rest, Shape, shown, words},
+        command::{Exact, INSPECT, Operands, Rest, Shape, shown, words},
         diagnostic::Page,
         rule::{CommandPattern, Effect, NamedCommand},
     },
@@ -43,6 +43,7 @@ pub(super) fn command_when(
     let mut named: Vec<NamedCommand> = Vec::new();
     for item in items {
         let found = match item.get_ref().as_str() {
+            Some(INSPECT) => inspect(page, item, effect),
             Some(_) => of_string(page, item),
             None => read::table(page, "when.command", item)
                 .and_then(|table| of_table(page, item, table, effect)),
@@ -52,6 +53,15 @@ pub(super) fn command_when(
     named.sort_by(|left, right| left.text.cmp(&right.text));
     named.dedup();
     (page.faults() == before && !named.is_empty()).then_some(named)
+}
+
+/// The named set: what it covers is proven, what it leaves out isn't known to be harmful.
+fn inspect(page: &mut Page, value: &read::Value<'_>, effect: Option<Effect>) -> Option<NamedCommand> {
+    if effect != Some(Effect::Allow) {
+        page.fault(value.span(), "`$inspect` is for grants: a deny or an ask names programs");
+        return None;
+    }
+    Some(NamedCommand { text: INSPECT.to_owned(), pattern: CommandPattern::Inspect })
 }
 
 fn of_string(page: &mut Page, value: &read::Value<'_>) -> Option<NamedCommand> {

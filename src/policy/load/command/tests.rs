@@ -26,6 +26,14 @@ fn mistakes_in_a_condition_on_commands_are_told_where_they_are() {
             "effect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = \"cargo test\"\nmatch = [\"cargo test -v\"]",
             "7:10 the rule `r` doesn't match this example",
         ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = \"$inspect\"",
+            "6:16 `$inspect` is for grants: a deny or an ask names programs",
+        ),
+        (
+            "effect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = \"$filters\"",
+            "6:16 a command is words and quotes alone: `$` is for a shell, and none reads this",
+        ),
     ] {
         assert_eq!(one_fault(&rule(lines)), expected);
     }
