@@ -496,7 +496,8 @@ fn a_run_that_dies_leaves_its_command_interrupted() {
     for pid in pids(&format!("sleep {mark}")) {
         drop(Command::new("kill").args(["-9", &pid]).status());
     }
-    let done = bench.run(json!({"argv": ["./run.sh"]}));
+    let replies = [run_command(json!({"argv": ["./run.sh"]})), json!({"text": "done"})];
+    let done = bench.call(&replies, &["--on-interrupted", "require-clean"]).document();
     assert_eq!(
         done.end(),
         ("RECOVERY_REQUIRED".to_owned(), "recovery-required".to_owned(), "recovery-required".to_owned())

@@ -123,8 +123,11 @@ impl Disk {
              cp -a . {out}/ws; if [ -d ../home/.local ]; then cp -a ../home/.local/state/thcode/. {out}/state; fi; \
              export HOME={mount}/home; unset THCODE_FAULT; set +e; \
              {binary} store list --json > {out}/list; echo $? > {out}/list.code; \
-             {binary} run --json --cassette {cassette} x > {out}/run; echo $? > {out}/run.code; \
-             {binary} run --json --cassette {cassette} --on-interrupted ignore x > {out}/on; echo $? > {out}/on.code",
+             {binary} run --json --cassette {cassette} --on-interrupted require-clean x > {out}/run; echo $? > {out}/run.code; \
+             {binary} run --json --cassette {cassette} --on-interrupted ignore x > {out}/on; echo $? > {out}/on.code; \
+             {binary} recover reconcile --all --json > {out}/settled; echo $? > {out}/settled.code; \
+             {binary} store verify --json > {out}/verify; echo $? > {out}/verify.code; \
+             find . -name '.thc-*' > {out}/stray",
             image = image.display(),
             copy = copy.display(),
             mount = mount.display(),
@@ -148,6 +151,9 @@ impl Disk {
             list: (code("list"), document("list")),
             run: (code("run"), document("run")),
             on: (code("on"), document("on")),
+            settled: (code("settled"), document("settled")),
+            verified: (code("verify"), document("verify")),
+            stray: fs::read_to_string(out.join("stray")).unwrap(),
         }
     }
 }
@@ -216,6 +222,9 @@ struct Found {
     list: (i32, Value),
     run: (i32, Value),
     on: (i32, Value),
+    settled: (i32, Value),
+    verified: (i32, Value),
+    stray: String,
 }
 
 /// Where the run was when its power was cut.
@@ -275,6 +284,15 @@ fn faults(steps: &[Step], moment: Moment, found: &Found) -> Vec<String> {
     }
     if found.on.0 != 0 {
         wrong.push(format!("no run goes on: {}", told(&found.on)));
+    }
+    if found.settled.0 != 0 {
+        wrong.push(format!("it can't be settled: {}", told(&found.settled)));
+    }
+    if found.verified.0 != 0 {
+        wrong.push(format!("the store isn't whole: {}", told(&found.verified)));
+    }
+    if !found.stray.is_empty() {
+        wrong.push(format!("settled, and still there: {}", found.stray));
     }
     if found.list.0 != 0 {
         wrong.push(format!("the store can't be listed: {}", told(&found.list)));

@@ -112,8 +112,13 @@ impl Bench {
         let mut found: Vec<_> = fs::read_dir(self.state())
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .filter(|path| path.is_file() && !path.to_string_lossy().ends_with("-shm"))
+            .filter(|path| {
+                let name = path.to_string_lossy();
+                path.is_file() && !name.ends_with("-shm") && !name.ends_with("lock")
+            })
             .map(|path| (path.clone(), fs::read(path).unwrap()))
+            // A log that a reader opens is made, and stays empty.
+            .filter(|(_, bytes)| !bytes.is_empty())
             .collect();
         found.sort();
         found
@@ -164,7 +169,7 @@ mod crashed {
                 assert!(now.as_deref() == pre || now.as_deref() == post, "{case}: {now:?}");
                 let kept = bench.kept();
                 let told = bench.recover(&[]);
-                assert_eq!(bench.kept(), kept, "{case}: looking changes nothing");
+                assert!(bench.kept() == kept, "{case}: looking changes nothing");
                 let stands = match point {
                     CrashPoint::AnchorMade | CrashPoint::DatabaseMade | CrashPoint::DatabaseNamed => {
                         Some(pre)

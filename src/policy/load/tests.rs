@@ -469,10 +469,9 @@ fn every_preset_loads_and_every_rule_has_examples_and_a_reason() {
         for rule in text.split("[[rule]]").skip(1) {
             assert!(rule.contains("\nmatch ") && rule.contains("\nno_match "), "{name}: {rule}");
         }
-        let comments = text.lines().collect::<Vec<_>>();
-        for pair in comments.windows(2).filter(|pair| pair[1] == "[[rule]]") {
-            assert!(pair[0].starts_with('#'), "{name}: a rule without a word on why");
-        }
+        let lines: Vec<_> = text.lines().collect();
+        let mut rules = lines.windows(2).filter(|pair| pair[1] == "[[rule]]");
+        assert!(rules.all(|pair| pair[0].starts_with('#')), "{name}: a rule without a word on why");
     }
     assert!(preset::source(preset::DEFAULT, Tier::Builtin).is_some());
     assert!(preset::source("preset:nothing", Tier::Builtin).is_none());
@@ -489,14 +488,8 @@ fn what_may_go_without_images_is_named_with_its_size_and_reason() {
     assert_eq!(set.unprotected_up_to("Data/a.bin"), None, "exact, as a grant");
     let repo = load_all(vec![source("p", Tier::Repo, text)], &[]).unwrap();
     assert_eq!(repo.unprotected_up_to("data/a.bin"), None, "the checked-out tree has no say");
-    let told = load_all(
-        vec![source(
-            "p",
-            Tier::Run,
-            "version = 1\n[checkpoint]\nallow_unprotected = [{ paths = [\"x\"], size = 1 }]\n",
-        )],
-        &[],
-    );
+    let text = "version = 1\n[checkpoint]\nallow_unprotected = [{ paths = [\"x\"], size = 1 }]\n";
+    let told = load_all(vec![source("p", Tier::Run, text)], &[]);
     let told: Vec<String> = told.unwrap_err().into_iter().map(|fault| fault.message).collect();
     assert_eq!(told.len(), 3, "{told:?}");
 }
