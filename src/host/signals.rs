@@ -5,11 +5,20 @@
 //! control behind them stay ignored if they were when the process started (`nohup`). SIGXFSZ is
 //! taken and left, so that a write over the limit fails instead of killing.
 
-use std::{io, os::unix::net::UnixStream, sync::mpsc, thread};
+use std::{
+    io,
+    os::unix::net::UnixStream,
+    sync::{
+        atomic::{AtomicI32, Ordering},
+        mpsc,
+    },
+    thread,
+};
 
 use futures_util::{StreamExt as _, stream::SelectAll};
 use rustix::process::{
-    Signal as Number, getpid, getppid, kill_process, set_parent_process_death_signal,
+    Pid, Signal as Number, getpid, getppid, kill_process, kill_process_group,
+    set_parent_process_death_signal,
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -130,8 +139,22 @@ fn each(signal: Signal, known: &'static Known) -> impl futures_util::Stream<Item
     })
 }
 
+/// The process group of the command that runs, or 0: it must not outlive an end at once.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+
+/// Says which process group is to be killed where a signal ends this process at once; `None` once it is
+/// gone.
+pub fn ends_with_us(group: Option<u32>) {
+    let group = group.and_then(|group| i32::try_from(group).ok());
+    COMMAND.store(group.unwrap_or(0), Ordering::SeqCst);
+}
+
 #[expect(clippy::exit, reason = "a signal ends the process whatever the main thread waits on")]
 fn exit(code: i32) {
+    if let Some(group) = Pid::from_raw(COMMAND.load(Ordering::SeqCst)) {
+        // One that is gone already is as good.
+        kill_process_group(group, Number::KILL).ok();
+    }
     std::process::exit(code);
 }
 

@@ -487,6 +487,22 @@ fn a_signal_ends_the_command_with_all_that_came_of_it() {
 }
 
 #[test]
+fn a_second_signal_leaves_no_command_behind() {
+    let mark = sleep_mark(50);
+    let bench = Bench::with_script(&format!("trap '' TERM\nsleep {mark}"), "");
+    let child = start(&bench, &mark);
+    send(&child, "TERM");
+    thread::sleep(Duration::from_millis(60));
+    send(&child, "TERM");
+    let done = finish(child);
+    assert_eq!(done.code, Some(130));
+    assert_eq!(done.stdout, "", "the second one ends it at once");
+    wait_for("it is gone", || running(&format!("sleep {mark}")) == 0);
+    let done = bench.run(json!({"argv": ["./run.sh"]}));
+    assert_eq!(done.end().0, "RECOVERY_REQUIRED", "what came of it has to be looked at");
+}
+
+#[test]
 fn a_run_that_dies_leaves_its_command_interrupted() {
     let mark = sleep_mark(40);
     let bench = Bench::with_script(&format!("sleep {mark}"), "");

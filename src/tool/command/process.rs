@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use super::{Output, Prepared};
-use crate::journal::DispatchCommitted;
+use crate::{host::signals::ends_with_us, journal::DispatchCommitted};
 
 /// How often a signal is looked for while nothing happens.
 const TICK: Duration = Duration::from_millis(40);
@@ -97,12 +97,15 @@ pub fn run<E>(
     let begun = Instant::now();
     let before = descendants();
     let (child, reader) = spawn(prepared).map_err(NoEnd::Spawn)?;
+    ends_with_us(Some(child.id()));
     let mut watch = Watch { child, reader: Some(reader), before, output: Output::default() };
     if let Err(error) = started(spawned(&watch.child)) {
         watch.end_all();
+        ends_with_us(None);
         return Err(NoEnd::Kept(error));
     }
     let (how, background, left) = watch.until_the_end(begun + prepared.timeout, stop);
+    ends_with_us(None);
     Ok(Ended { how, output: watch.output, duration: begun.elapsed(), background, left })
 }
 
