@@ -58,27 +58,42 @@ impl Seen {
         Self { lists }
     }
 
-    fn any(&self, test: impl Fn(&str, &[String]) -> bool) -> bool {
+    /// Whether in any list a command begins that `begins` takes for one, and what follows passes `test`:
+    /// it is given what follows each such beginning, the first and longest one first.
+    fn any(
+        &self,
+        begins: impl Fn(&str) -> bool,
+        test: impl Fn(&mut dyn Iterator<Item = &[String]>) -> bool,
+    ) -> bool {
         self.lists.iter().any(|list| {
-            list.starts.iter().any(|start| {
-                let from = list.words.get(*start..).and_then(<[String]>::split_first);
-                from.is_some_and(|(program, rest)| test(base_name(program), rest))
-            })
+            let mut found = list.starts.iter().filter_map(|start| {
+                let (program, rest) = list.words.get(*start..)?.split_first()?;
+                begins(base_name(program)).then_some(rest)
+            });
+            test(&mut found)
         })
     }
 }
 
 impl Shape {
     /// Whether a command may be, or hide, what this names.
+    ///
+    /// Flags and words are looked for behind the first beginning alone: what follows a later one follows
+    /// the first as well, so that the time stays in proportion to the command.
     pub(in crate::policy) fn may_be(&self, seen: &Seen) -> bool {
-        seen.any(|program, rest| {
-            (self.program.is_empty() || self.program.iter().any(|named| named == program))
-                && (self.subcommand.is_empty() || has_subcommand(rest, &self.subcommand))
-                && self.flags_all.iter().all(|flag| has_flag(rest, flag))
+        let begins =
+            |program: &str| self.program.is_empty() || self.program.iter().any(|named| named == program);
+        seen.any(begins, |mut found| {
+            let Some(first) = found.next() else { return false };
+            let named = |word: &String| self.program.contains(word);
+            self.flags_all.iter().all(|flag| has_flag(first, flag))
                 && self
                     .argv_contains
                     .iter()
-                    .all(|word| program == word || rest.iter().any(|given| has_word(given, word)))
+                    .all(|word| named(word) || first.iter().any(|given| has_word(given, word)))
+                && (self.subcommand.is_empty()
+                    || has_subcommand(first, &self.subcommand)
+                    || Iterator::any(&mut found, |rest| has_subcommand(rest, &self.subcommand)))
         })
     }
 }
@@ -86,17 +101,18 @@ impl Shape {
 impl Exact {
     /// As a deny: its words in this order, with whatever else between and behind.
     pub(in crate::policy) fn may_be(&self, seen: &Seen) -> bool {
-        seen.any(|program, rest| {
-            let mut wanted = self.argv.iter();
-            let is = |alternatives: &[String], word: &str| {
-                alternatives.iter().any(|named| fold_text(named) == word)
-            };
-            let named = |alternatives: &[String]| {
-                alternatives.iter().any(|named| base_name(&fold_text(named)) == program)
-            };
-            let mut words = rest.iter();
-            wanted.next().is_some_and(|first| named(first))
-                && wanted.all(|alternatives| words.any(|word| is(alternatives, word)))
+        let folded: Vec<Vec<String>> = self
+            .argv
+            .iter()
+            .map(|alternatives| alternatives.iter().map(|word| fold_text(word)).collect())
+            .collect();
+        let Some((program, later)) = folded.split_first() else { return false };
+        let begins = |given: &str| program.iter().any(|named| base_name(named) == given);
+        seen.any(begins, |found| {
+            found.next().is_some_and(|rest| {
+                let mut words = rest.iter();
+                later.iter().all(|alternatives| words.any(|word| alternatives.contains(word)))
+            })
         })
     }
 }
@@ -124,11 +140,17 @@ fn raw_tokens(text: &str) -> Vec<String> {
     tokens
 }
 
+/// Words before a subcommand that are looked at; with more of them it may be anything.
+const MOST_FLAGS: usize = 64;
+
 /// The subcommand is the first word that is no flag; one behind a flag may be the flag's value, so
 /// that the next one counts as well.
 fn has_subcommand(rest: &[String], wanted: &[String]) -> bool {
     let mut behind_flag = false;
-    for word in rest {
+    for (at, word) in rest.iter().enumerate() {
+        if at == MOST_FLAGS {
+            return true;
+        }
         if word.starts_with('-') {
             behind_flag = true;
             continue;

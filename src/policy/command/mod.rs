@@ -73,6 +73,9 @@ pub fn shown(argv: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// Parts of one word that are looked at. No program reads a path behind as many signs.
+const MOST_PARTS: usize = 64;
+
 /// The parts of a word that may be paths: the word (behind `--` one that looks like a flag too), the value
 /// of a flag, what follows a revision or an `@`. The word itself comes first.
 fn candidates(word: &str) -> Vec<&str> {
@@ -80,7 +83,7 @@ fn candidates(word: &str) -> Vec<&str> {
     let mut add = |text: &str| {
         // Tied to the word's lifetime by searching in it.
         let from = word.len() - text.len();
-        if !text.is_empty() && !found.contains(&from) {
+        if !text.is_empty() && found.len() < MOST_PARTS && !found.contains(&from) {
             found.push(from);
         }
     };

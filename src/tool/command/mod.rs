@@ -30,9 +30,9 @@ use crate::{
 };
 
 /// The most words of one command.
-const MOST_WORDS: usize = 4096;
-/// The most bytes that the kernel takes for one word.
-const LONGEST_WORD: usize = 128 * 1024;
+const MOST_WORDS: usize = 1024;
+/// The most bytes of all its words: what is judged has an end, and the kernel's own limit isn't far.
+const MOST_BYTES: usize = 256 * 1024;
 
 /// Runs a program without a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -116,13 +116,13 @@ fn argv(arguments: &Arguments) -> Result<Vec<String>, BadArguments> {
         Value::String(word) if word.contains('\0') => {
             Err(BadArguments::form("a word of \"argv\" has a NUL in it"))
         }
-        Value::String(word) if word.len() > LONGEST_WORD => {
-            Err(BadArguments::limit(format!("a word of \"argv\" is over {LONGEST_WORD} bytes")))
-        }
         Value::String(word) => Ok(word.clone()),
         _ => Err(BadArguments::form("every word of \"argv\" must be a string")),
     };
     let argv: Vec<String> = items.iter().map(word).collect::<Result<_, _>>()?;
+    if argv.iter().map(String::len).sum::<usize>() > MOST_BYTES {
+        return Err(BadArguments::limit(format!("\"argv\" is over {MOST_BYTES} bytes")));
+    }
     match argv.first() {
         Some(program) if !program.trim().is_empty() => Ok(argv),
         Some(_) | None => Err(needs()),

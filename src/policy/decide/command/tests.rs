@@ -262,6 +262,29 @@ fn a_trace_of_a_command_agrees_and_shows_what_was_wanted() {
     );
 }
 
+/// Whatever a model writes, it is judged in a time that nobody notices.
+#[test]
+fn a_long_command_is_judged_soon() {
+    let limits = [
+        "command = { program = \"rm\", flags_all = [\"r\", \"f\"], argv_contains = [\"zz\"] }",
+        "command = { program = \"git\", subcommand = \"push\" }",
+        "command = \"git push zz\"",
+        "read = [\"conf/**\", \"**/zz/**\"]",
+    ];
+    let limits = limits.iter().enumerate().map(|(at, when)| rule(&format!("d{at}"), "deny", when));
+    let set = set(&format!("{OFF}{}{}", limits.collect::<String>(), rule("all", "allow", "")));
+    let begun = std::time::Instant::now();
+    for long in ["rm ", "git -a ", "-r rm git ", "a=", "a/b:", "./=", "'\"\\"] {
+        let word = long.repeat(250_000 / long.len());
+        for argv in [vec!["sh".to_owned(), "-c".to_owned(), word.clone()], vec!["x".to_owned(), word]] {
+            decide(&set, &run_of(vec![Subject::Command(facts(argv))]));
+        }
+        let argv = vec![long.trim().to_owned(); 1024];
+        decide(&set, &run_of(vec![Subject::Command(facts(argv))]));
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_command_that_only_reads_is_sent_to_the_tools_that_do() {
     let set = set(&format!("{OFF}{}", rule("t", "allow", "command = \"cargo test\"")));
