@@ -44,6 +44,7 @@ impl Bench {
         self.env.workspace().join(path)
     }
 
+    #[cfg(feature = "fault-injection")]
     fn read(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.at(path)).ok()
     }
