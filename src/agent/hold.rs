@@ -1,6 +1,8 @@
 //! Whether the work holds: what the caller asked for is looked at after the final answer, told to the
 //! model where it doesn't hold and a round is left, and decides the class. A green rests on proof.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{
@@ -8,6 +10,7 @@ use super::{
     end::{End, unkept},
     gate::{Operator, Ran},
     turn::Turn,
+    watch::Cut,
 };
 use crate::{
     contract::{
@@ -162,6 +165,9 @@ impl Turn<'_> {
     async fn hold_commands(&mut self, end: &End) -> Option<Held> {
         let mut broken: Vec<Verification> = Vec::new();
         for argv in self.expect.verify.clone() {
+            if self.watch.outlasts(Duration::ZERO) {
+                return Some(Held::Over(self.cut(Cut::WallTime)));
+            }
             match self.verify(&argv).await {
                 Ok(verification) => {
                     broken.extend((!verification.holds).then(|| verification.clone()));

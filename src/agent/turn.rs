@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    budget::{Limited, notice_text, over_tool_calls},
+    budget::{Limited, notice_text, over_time, over_tool_calls},
     context::{self, Capacity},
     end::{End, context_blocked, unkept},
     gate::Gate,
@@ -368,6 +368,10 @@ impl Turn<'_> {
         let (calls, surplus) = reply.calls.split_at(MOST_CALLS.min(reply.calls.len()));
         let mut rest = calls;
         while let Some((call, later)) = rest.split_first() {
+            // Nothing is begun once the time is over.
+            if self.watch.outlasts(Duration::ZERO) {
+                return self.break_off(rest, over_time(self.limits.limited.wall_time));
+            }
             let limit = self.limits.limited.tool_calls.filter(|limit| self.record.tool_calls >= *limit);
             if let (Some(limit), true) = (limit, call.name != finish::NAME) {
                 return self.break_off(rest, over_tool_calls(limit));

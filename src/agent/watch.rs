@@ -43,6 +43,10 @@ impl Watch {
     /// The work's value, or what came first. `what` is told on standard error while it goes on.
     pub(super) async fn over<T>(&mut self, what: &str, work: impl Future<Output = T>) -> Result<T, Cut> {
         let begun = Instant::now();
+        // Work that is done at once would never let the timer have its say.
+        if self.outlasts(Duration::ZERO) {
+            return Err(Cut::WallTime);
+        }
         let mut beat = interval_at(begun + self.heartbeat, self.heartbeat);
         let deadline = self.deadline;
         tokio::pin!(work);

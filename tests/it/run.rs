@@ -626,7 +626,8 @@ fn every_cause_is_reached() {
     let reading = || vec![call("read_file", json!({"path": "a.txt"})); 3];
     see(replay(&env, &reading(), &["--max-tool-calls", "1"]));
     see(replay(&env, &reading(), &["--max-total-tokens", "1"]));
-    see(replay(&env, &reading(), &["--max-wall-time", "1ms"]));
+    let slow = ["--policy", &off, "--verify", "sleep 30", "--max-wall-time", "300ms"];
+    see(replay(&env, &[json!({"text": "x"})], &slow));
     let mut call = env.thcode(&[&args[..], &["x", "-o", env.beside("full").to_str().unwrap()]].concat());
     call.command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     call.run();
