@@ -510,9 +510,11 @@ fn a_run_that_dies_leaves_its_command_interrupted() {
     let mut child = start(&bench, &mark);
     child.kill().unwrap();
     child.wait().unwrap();
-    for pid in pids(&format!("sleep {mark}")) {
-        drop(Command::new("kill").args(["-9", &pid]).status());
-    }
+    wait_for("what it left is gone", || {
+        let left = pids(&format!("sleep {mark}"));
+        left.iter().for_each(|pid| drop(Command::new("kill").args(["-9", pid]).status()));
+        left.is_empty()
+    });
     let replies = [run_command(json!({"argv": ["./run.sh"]})), json!({"text": "done"})];
     let done = bench.call(&replies, &["--on-interrupted", "require-clean"]).document();
     assert_eq!(
