@@ -54,9 +54,10 @@ fn one_change(rounds: usize) {
     let mut took: [Vec<Duration>; 4] = Default::default();
     vault.create("edited.rs", &content(0));
     for at in 0..rounds {
-        took[0].push(timed(|| baseline.write(&content(at), &content(at + 1))));
+        let (before, after) = (content(at), content(at + 1));
+        took[0].push(timed(|| baseline.write(&before, &after)));
         took[1].push(timed(|| vault.edit("edited.rs", at)));
-        took[2].push(timed(|| vault.create("made.rs", &content(at))));
+        took[2].push(timed(|| vault.create("made.rs", &before)));
         took[3].push(timed(|| vault.delete("made.rs")));
     }
     println!("one change of a file of {} bytes, {rounds} rounds:", content(0).len());
@@ -75,7 +76,8 @@ fn a_long_session(last: usize) {
     let window = 20;
     for at in 1..=last {
         let name = format!("dir{}/f{at}.rs", at % 40);
-        let made = timed(|| vault.create(&name, &content(at)));
+        let (before, after) = (content(at), content(at + 1));
+        let made = timed(|| vault.create(&name, &before));
         // Beside changes of other kinds, which grow the store as well.
         if at % 4 == 0 {
             vault.edit(&name, at);
@@ -88,16 +90,16 @@ fn a_long_session(last: usize) {
             continue;
         };
         into[0].push(made);
-        into[1].push(timed(|| baseline.write(&content(at), &content(at + 1))));
+        into[1].push(timed(|| baseline.write(&before, &after)));
     }
     println!("a session of {last} creates and {} edits:", last / 4);
-    let ratio = |(name, took): (&str, &mut [Vec<Duration>; 2])| {
-        let bare = tell(&format!("  baseline then, {name}"), &mut took[1], None);
-        tell(&format!("  {name}"), &mut took[0], Some(bare))
+    let beside_baseline = |name: &str, [made, bare]: &mut [Vec<Duration>; 2]| {
+        let bare = tell(&format!("  {name}, baseline"), bare, None);
+        tell(&format!("  {name}, create"), made, Some(bare)).as_secs_f64() / bare.as_secs_f64()
     };
-    let early = ratio(("early", &mut early));
-    let late = ratio(("late", &mut late));
-    println!("  late / early: {:.2}", late.as_secs_f64() / early.as_secs_f64());
+    let early = beside_baseline("early", &mut early);
+    let late = beside_baseline("late", &mut late);
+    println!("  late beside early, each beside its baseline: {:.2} x", late / early);
 }
 
 fn timed(work: impl FnOnce()) -> Duration {
@@ -111,7 +113,8 @@ fn tell(name: &str, took: &mut [Duration], beside: Option<Duration>) -> Duration
     took.sort();
     let (median, ninth) = (took[took.len() / 2], took[took.len() * 9 / 10]);
     let ratio = beside.map(|bare| format!(", {:.2} x", median.as_secs_f64() / bare.as_secs_f64()));
-    println!("{name}: median {median:.0?}, p90 {ninth:.0?}{}", ratio.unwrap_or_default());
+    let (told, ninth) = (median.as_micros(), ninth.as_micros());
+    println!("{name}: median {told} µs, p90 {ninth} µs{}", ratio.unwrap_or_default());
     median
 }
 
