@@ -151,6 +151,7 @@ impl Disk {
         Found {
             files: files(&out.join("ws")),
             settled: files(&out.join("settled")),
+            known: settling.is_empty(),
             journal: Journal::read(&out.join("state")),
             list: (code("list"), document("list")),
             run: (code("run"), document("run")),
@@ -224,6 +225,8 @@ struct Found {
     files: BTreeMap<String, Vec<u8>>,
     /// The files after what stood was settled.
     settled: BTreeMap<String, Vec<u8>>,
+    /// Whether the copy's root has the identity of the disk's.
+    known: bool,
     journal: Journal,
     list: (i32, Value),
     run: (i32, Value),
@@ -283,9 +286,14 @@ fn faults(steps: &[Step], moment: Moment, found: &Found) -> Vec<String> {
             wrong.push(format!("{name} is known to nobody"));
         }
     }
-    let next = if found.journal.open > 0 { 60 } else { 0 };
+    // Where the root has another identity and nothing else in it proves what it is, a person is asked.
+    let next: &[i32] = match (found.journal.open, found.known) {
+        (0, _) => &[0],
+        (_, true) => &[60],
+        (_, false) => &[60, 70],
+    };
     let told = |(code, document): &(i32, Value)| format!("{code}: {}", document["failure"]["message"]);
-    if found.run.0 != next {
+    if !next.contains(&found.run.0) {
         wrong.push(format!(
             "{} are open, and the next run ends {}",
             found.journal.open,
