@@ -96,6 +96,36 @@ impl Host {
         Self { started: Instant::now(), told: Arc::default() }
     }
 
+    /// The files (device and inode) that other processes have open for writing, as far as this process
+    /// may look. Blind across namespaces of processes.
+    pub fn open_for_writing(&self) -> std::collections::BTreeSet<(u64, u64)> {
+        use std::os::unix::fs::MetadataExt as _;
+        let mut found = std::collections::BTreeSet::new();
+        let own = std::process::id().to_string();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let name = name.to_string_lossy();
+            if *name == own || !name.bytes().all(|byte| byte.is_ascii_digit()) {
+                continue;
+            }
+            let handles = std::fs::read_dir(process.path().join("fd")).into_iter().flatten();
+            for handle in handles.flatten() {
+                let info = process.path().join("fdinfo").join(handle.file_name());
+                let info = std::fs::read_to_string(info).unwrap_or_default();
+                let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+                let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+                // The lowest two bits are how it was opened; 0 is for reading alone.
+                if flags.is_some_and(|flags| flags & 3 != 0)
+                    && let Ok(meta) = std::fs::metadata(handle.path())
+                    && meta.is_file()
+                {
+                    found.insert((meta.dev(), meta.ino()));
+                }
+            }
+        }
+        found
+    }
+
     /// Whether a process of a group is alive; a zombie isn't. What can't be looked at counts as alive.
     pub fn group_is_alive(&self, group: u32) -> bool {
         let Ok(entries) = std::fs::read_dir("/proc") else { return true };

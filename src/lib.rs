@@ -32,6 +32,8 @@ pub mod mutation;
 
 pub mod recovery;
 
+pub mod rollback;
+
 pub mod provider;
 
 pub mod tool;

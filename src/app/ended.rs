@@ -7,9 +7,15 @@ use serde_json::Value;
 
 use crate::{
     contract::{
-        Document, ExitClass, Failure, FailureDocument, doctor::DoctorReport,
-        policy_report::PolicyReport, recovery::RecoveryResult, schema_report::SchemaReport,
-        session_report::SessionReport, store_report::StoreReport, turn::TurnResult,
+        Document, ExitClass, Failure, FailureDocument,
+        doctor::DoctorReport,
+        policy_report::PolicyReport,
+        recovery::RecoveryResult,
+        rollback::{RollbackAnalysis, RollbackListResult, RollbackPreview},
+        schema_report::SchemaReport,
+        session_report::SessionReport,
+        store_report::StoreReport,
+        turn::TurnResult,
     },
     redact::Redactor,
 };
@@ -29,6 +35,12 @@ pub enum Ended {
     Store(Box<StoreReport>),
     /// `session …`.
     Session(Box<SessionReport>),
+    /// `rollback …`.
+    RollbackList(Box<RollbackListResult>),
+    /// `rollback …`.
+    RollbackPreview(Box<RollbackPreview>),
+    /// `rollback …`.
+    RollbackAnalysis(Box<RollbackAnalysis>),
     /// `recover …`.
     Recovery(Box<RecoveryResult>),
     /// Every other end.
@@ -44,6 +56,9 @@ macro_rules! on_each {
             Ended::Doctor($document) => $body,
             Ended::Store($document) => $body,
             Ended::Session($document) => $body,
+            Ended::RollbackList($document) => $body,
+            Ended::RollbackPreview($document) => $body,
+            Ended::RollbackAnalysis($document) => $body,
             Ended::Recovery($document) => $body,
             Ended::Failure($document) => $body,
         }
@@ -64,6 +79,9 @@ impl Ended {
             Self::Doctor(document) => name_of(document),
             Self::Store(document) => name_of(document.as_ref()),
             Self::Session(document) => name_of(document.as_ref()),
+            Self::RollbackList(document) => name_of(document.as_ref()),
+            Self::RollbackPreview(document) => name_of(document.as_ref()),
+            Self::RollbackAnalysis(document) => name_of(document.as_ref()),
             Self::Recovery(document) => name_of(document.as_ref()),
             Self::Failure(document) => name_of(document.as_ref()),
         }
@@ -110,6 +128,9 @@ impl Ended {
             Self::Doctor(_) => Self::Doctor(serde_json::from_value(value)?),
             Self::Store(_) => Self::Store(serde_json::from_value(value)?),
             Self::Session(_) => Self::Session(serde_json::from_value(value)?),
+            Self::RollbackList(_) => Self::RollbackList(serde_json::from_value(value)?),
+            Self::RollbackPreview(_) => Self::RollbackPreview(serde_json::from_value(value)?),
+            Self::RollbackAnalysis(_) => Self::RollbackAnalysis(serde_json::from_value(value)?),
             Self::Recovery(_) => Self::Recovery(serde_json::from_value(value)?),
             Self::Failure(_) => Self::Failure(serde_json::from_value(value)?),
         })

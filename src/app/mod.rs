@@ -17,6 +17,7 @@ pub mod policy_verbs;
 pub mod prompt;
 mod providers;
 pub mod recover;
+pub mod rollback;
 pub mod run;
 pub mod schema;
 pub mod session_verbs;

@@ -195,7 +195,7 @@ impl From<CheckpointError> for Fail {
             CheckpointError::Store(error) => error.into(),
             CheckpointError::Crypto(error) => crypto(error, message),
             CheckpointError::SealedFile { .. } => unavailable(message),
-            CheckpointError::Corrupt(_) => corrupt(message),
+            CheckpointError::Corrupt(_) | CheckpointError::Missing(_) => corrupt(message),
             // A tool tells these to the model; neither ends a verb.
             CheckpointError::Source(_) | CheckpointError::Changed => Self::internal(message),
         }

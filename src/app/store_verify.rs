@@ -122,7 +122,9 @@ impl From<CheckpointError> for Fault {
     fn from(error: CheckpointError) -> Self {
         match error {
             CheckpointError::Store(error) => error.into(),
-            CheckpointError::Corrupt(problem) => Self::Damage { row: None, problem: problem.to_owned() },
+            CheckpointError::Corrupt(problem) | CheckpointError::Missing(problem) => {
+                Self::Damage { row: None, problem: problem.to_owned() }
+            }
             other => Self::Unreadable(Box::new(other.into())),
         }
     }

@@ -323,7 +323,7 @@ fn find(
         })
     };
     let row = first(sql, [artifact.as_bytes().to_vec()], read)?;
-    row.ok_or(CheckpointError::Corrupt("an image is referred to and is not there"))
+    row.ok_or(CheckpointError::Missing("an image is referred to and is not there"))
 }
 
 /// Opens an image, chunk by chunk, and checks it whole: nothing counts before this returns.
@@ -345,7 +345,8 @@ pub fn open_artifact(
         ))
     })?;
     let corrupt = CheckpointError::Corrupt;
-    let (bytes, prefix, in_file, schema, told) = blob.ok_or(corrupt("an image has no blob"))?;
+    let (bytes, prefix, in_file, schema, told) =
+        blob.ok_or(CheckpointError::Missing("an image has no blob"))?;
     let bytes = u64::try_from(bytes).map_err(|_| corrupt("an image has a negative length"))?;
     if schema != SCHEMA {
         return Err(corrupt("an image is of an unknown version"));
@@ -369,7 +370,7 @@ pub fn open_artifact(
                 let found = view
                     .rows
                     .first(sql, (row.blob_id.as_slice(), number), |row| row.get::<_, Vec<u8>>(0))?;
-                found.ok_or(corrupt("an image lacks a chunk"))?
+                found.ok_or(CheckpointError::Missing("an image lacks a chunk"))?
             }
         };
         stored = stored.saturating_add(i64::try_from(chunk.len()).unwrap_or(i64::MAX));
@@ -434,7 +435,7 @@ impl SealedFile {
                 Ok(Self { path, file, guard })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(CheckpointError::Corrupt("a sealed file is not there"))
+                Err(CheckpointError::Missing("a sealed file is not there"))
             }
             Err(error) => Err(Self::error(&path, error)),
         }

@@ -9,12 +9,14 @@
 mod artifact;
 mod audit;
 mod capacity;
+mod read;
 mod record;
 mod retention;
 
 pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
 pub use audit::{Audited, Material, audit, material};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
+pub use read::{StoredCheckpoint, StoredImage, StoredTarget, list, targets};
 pub use record::{
     CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr,
     aggregate_version, commit, latest_post, settle, usage,
@@ -52,4 +54,7 @@ pub enum CheckpointError {
     /// What is kept isn't what was kept.
     #[error("the checkpoint is corrupt: {0}")]
     Corrupt(&'static str),
+    /// Something that is referred to isn't there.
+    #[error("the checkpoint is corrupt: {0}")]
+    Missing(&'static str),
 }

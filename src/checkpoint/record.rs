@@ -179,8 +179,8 @@ pub struct CheckpointRecord {
 #[serde(rename_all = "camelCase")]
 pub(super) struct TargetPath {
     pub(super) path: Vec<u8>,
-    made_parents: Vec<String>,
-    xattrs: Vec<Xattr>,
+    pub(super) made_parents: Vec<String>,
+    pub(super) xattrs: Vec<Xattr>,
 }
 
 impl fmt::Debug for TargetPath {

@@ -10,7 +10,7 @@ use clap::{
 
 use super::{
     doctor::DoctorArgs, key::KeyVerb, output::Output, policy::PolicyVerb, recover::RecoverArgs,
-    run::RunArgs, schema::SchemaVerb, session::SessionVerb, store::StoreVerb,
+    rollback::RollbackVerb, run::RunArgs, schema::SchemaVerb, session::SessionVerb, store::StoreVerb,
 };
 use crate::{
     app::{self, Common, Fail, StateOptions, logging},
@@ -126,6 +126,9 @@ pub(super) enum Verb {
     /// Tell what was interrupted and what became of it; settle what can be proven.
     #[command(alias = "rc")]
     Recover(RecoverArgs),
+    /// Put checkpointed changes of files back, and tell beforehand what that would do.
+    #[command(subcommand, alias = "rb")]
+    Rollback(RollbackVerb),
     /// List the sessions of this workspace, and read one.
     #[command(subcommand)]
     Session(SessionVerb),
@@ -161,6 +164,7 @@ impl Verb {
             Self::Session(SessionVerb::Show(_)) => "session show",
             Self::Session(SessionVerb::History(_)) => "session history",
             Self::Recover(args) => args.name(),
+            Self::Rollback(verb) => verb.name(),
             Self::Store(StoreVerb::List { .. }) => "store list",
             Self::Store(StoreVerb::Stats) => "store stats",
             Self::Store(StoreVerb::Verify) => "store verify",
@@ -178,6 +182,7 @@ impl Verb {
             | Self::Session(_)
             | Self::Store(_)
             | Self::Recover(_)
+            | Self::Rollback(_)
             | Self::Doctor(_)
             | Self::Schema(SchemaVerb::Validate { .. }) => true,
             Self::Schema(SchemaVerb::List | SchemaVerb::Print { .. })
@@ -201,6 +206,7 @@ impl Cli {
             | Verb::ExplainExit { .. }
             | Verb::Session(_)
             | Verb::Recover(_)
+            | Verb::Rollback(_)
             | Verb::Store(_)
             | Verb::Key(_) => Vec::new(),
         };
@@ -216,6 +222,7 @@ impl Cli {
             Verb::Policy(_)
             | Verb::Session(_)
             | Verb::Recover(_)
+            | Verb::Rollback(_)
             | Verb::Store(_)
             | Verb::Key(_)
             | Verb::Schema(_)

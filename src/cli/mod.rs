@@ -11,6 +11,7 @@ mod key;
 mod output;
 mod policy;
 mod recover;
+mod rollback;
 mod run;
 mod schema;
 mod session;
@@ -112,6 +113,7 @@ fn dispatch(
         Verb::Schema(schema) => schema::dispatch(schema),
         Verb::Session(session) => session::dispatch(host, &common, session).map(Product::Document),
         Verb::Recover(args) => recover::dispatch(host, &common, args).map(Product::Document),
+        Verb::Rollback(verb) => rollback::dispatch(host, &common, verb).map(Product::Document),
         Verb::Store(store) => store::dispatch(host, &common, store).map(Product::Document),
         Verb::Key(key) => key::dispatch(host, key),
         Verb::Doctor(doctor) => doctor::dispatch(host, &common, &doctor).map(Product::Document),

@@ -375,6 +375,9 @@ fn is_text_verb(ended: &Ended) -> bool {
         | Ended::Doctor(_)
         | Ended::Store(_)
         | Ended::Session(_)
+        | Ended::RollbackList(_)
+        | Ended::RollbackPreview(_)
+        | Ended::RollbackAnalysis(_)
         | Ended::Recovery(_) => false,
     }
 }

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod recovery;
+mod rollback;
 mod state;
 
 /// Denials that are told one by one.
@@ -32,6 +33,9 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::Store(document) => state::store(document),
         Ended::Session(document) => state::session(document),
         Ended::Recovery(document) => recovery::recovery(document),
+        Ended::RollbackList(document) => rollback::list(document),
+        Ended::RollbackPreview(document) => rollback::preview(document),
+        Ended::RollbackAnalysis(document) => rollback::analysis(document),
         Ended::Failure(document) => failure(document),
     };
     app::disarm(&printable(&text), app::Spelling::Text)

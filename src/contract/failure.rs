@@ -23,6 +23,8 @@ pub enum FailureScope {
     Key,
     /// Interrupted operations.
     Recovery,
+    /// Checkpoints that are to be put back.
+    Rollback,
     /// The model provider.
     Provider,
     /// The caller's commands.
@@ -135,6 +137,10 @@ cause_codes! {
     OperationNotFound = "operation-not-found" => Recovery / Refused,
     /// A live run is working on the operation.
     OperationInProgress = "operation-in-progress" => Recovery / Refused,
+    /// No checkpoint has that id, or more than one begins like that.
+    CheckpointNotFound = "checkpoint-not-found" => Rollback / Refused,
+    /// Nothing that was named can be put back.
+    NothingToRollBack = "nothing-to-roll-back" => Rollback / Refused,
     /// What lies beside a target couldn't be removed or put back; nothing was recorded.
     ReconciliationFailed = "reconciliation-failed" => Recovery / Internal,
     /// What became of an operation can't be proven: a person has to look.

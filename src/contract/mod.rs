@@ -11,6 +11,7 @@ pub mod failure;
 pub mod policy_report;
 pub mod recovery;
 pub mod registry;
+pub mod rollback;
 pub mod schema_report;
 pub mod session_report;
 pub mod store_report;

@@ -5,9 +5,17 @@
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
 use super::{
-    Document as _, doctor::DoctorReport, failure::FailureDocument, policy_report::PolicyReport,
-    recovery::RecoveryResult, schema_report::SchemaReport, session_report::SessionReport,
-    store_report::StoreReport, stream::StreamEvent, turn::TurnResult,
+    Document as _,
+    doctor::DoctorReport,
+    failure::FailureDocument,
+    policy_report::PolicyReport,
+    recovery::RecoveryResult,
+    rollback::{RollbackAnalysis, RollbackListResult, RollbackPreview},
+    schema_report::SchemaReport,
+    session_report::SessionReport,
+    store_report::StoreReport,
+    stream::StreamEvent,
+    turn::TurnResult,
 };
 
 /// A published schema.
@@ -72,6 +80,24 @@ pub const PUBLISHED: &[Published] = &[
         describes: "what was interrupted, and what became of it",
         text: include_str!("../../schemas/recovery-result.v1.schema.json"),
         generate: generate::<RecoveryResult>,
+    },
+    Published {
+        name: RollbackListResult::NAME,
+        describes: "the checkpoints that can be put back",
+        text: include_str!("../../schemas/rollback-list.v1.schema.json"),
+        generate: generate::<RollbackListResult>,
+    },
+    Published {
+        name: RollbackPreview::NAME,
+        describes: "what is in one checkpoint",
+        text: include_str!("../../schemas/rollback-preview.v1.schema.json"),
+        generate: generate::<RollbackPreview>,
+    },
+    Published {
+        name: RollbackAnalysis::NAME,
+        describes: "what putting checkpoints back would do",
+        text: include_str!("../../schemas/rollback-analysis.v1.schema.json"),
+        generate: generate::<RollbackAnalysis>,
     },
     Published {
         name: SchemaReport::NAME,

@@ -80,7 +80,7 @@ pub fn wrap_secret(
     ring: &Ring,
     secret: &StoreSecret,
 ) -> Result<Vec<u8>, CryptoError> {
-    wrapping_key(master).seal(host, &ring.context(), secret.0.as_slice())
+    wrapping_key(master).seal_key(host, &ring.context(), secret.0.as_slice())
 }
 
 /// Unwraps it; [`CryptoError::NotAuthentic`] if the master key is another one.

@@ -107,3 +107,17 @@ pub fn events_of(store: &impl Rows, operation: OperationId) -> Result<Vec<Stored
     })?;
     Ok(found)
 }
+
+/// What a turn did that no checkpoint covers, as far as it was recorded: the commands that it started,
+/// and the files that it changed without images.
+pub fn beyond_checkpoints(store: &impl Rows, turn: TurnId) -> Result<(u32, u32), StoreError> {
+    let sql = "SELECT count(*) FILTER (WHERE kind = 'CommandSpawned'), \
+        count(*) FILTER (WHERE kind = 'UnprotectedOperationRecorded' \
+            AND json_extract(payload, '$.bytes') IS NOT NULL) \
+        FROM journal WHERE turn_id = ?1 \
+        AND kind IN ('CommandSpawned', 'UnprotectedOperationRecorded')";
+    let counts = store.first(sql, [turn.as_bytes().as_slice()], |row| {
+        Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?))
+    })?;
+    Ok(counts.unwrap_or((0, 0)))
+}

@@ -143,6 +143,17 @@ impl Root {
         }
     }
 
+    /// The names in a directory that was looked at, as far as they are UTF-8.
+    pub fn names_in(&self, seen: &Look) -> Result<Vec<String>, WorkspaceError> {
+        let held = self.open_dir(seen)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let read = |errno| WorkspaceError::Read { path: ".".to_owned(), source: io::Error::from(errno) };
+        let fd = openat2(&held, ".", flags, Mode::empty(), ResolveFlags::BENEATH).map_err(read)?;
+        let names = rustix::fs::Dir::read_from(&fd).map_err(read)?;
+        let text = |entry: rustix::fs::DirEntry| entry.file_name().to_str().ok().map(str::to_owned);
+        Ok(names.flatten().filter_map(text).collect())
+    }
+
     /// Whether the kernel can contain a path by handle (`openat2`, Linux 5.6).
     pub fn contains_by_handle(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;

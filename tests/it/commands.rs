@@ -499,7 +499,8 @@ fn a_second_signal_leaves_no_command_behind() {
     assert_eq!(done.code, Some(130));
     assert_eq!(done.stdout, "", "the second one ends it at once");
     wait_for("it is gone", || running(&format!("sleep {mark}")) == 0);
-    let done = bench.run(json!({"argv": ["./run.sh"]}));
+    let replies = [run_command(json!({"argv": ["./run.sh"]})), json!({"text": "done"})];
+    let done = bench.call(&replies, &["--on-interrupted", "require-clean"]).document();
     assert_eq!(done.end().0, "RECOVERY_REQUIRED", "what came of it has to be looked at");
 }
 

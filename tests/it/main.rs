@@ -39,6 +39,8 @@ mod races;
 #[cfg(test)]
 mod recover;
 #[cfg(test)]
+mod rollback;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod secrets;

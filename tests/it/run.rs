@@ -644,7 +644,12 @@ fn every_cause_is_reached() {
 
     reached.extend(crate::state::causes());
 
-    reached.extend(crate::vault::causes().into_iter().chain(crate::recover::causes()));
+    reached.extend(
+        crate::vault::causes()
+            .into_iter()
+            .chain(crate::recover::causes())
+            .chain(crate::rollback::causes()),
+    );
     let mut few = Command::new("sh");
     few.args(["-c", "ulimit -n 5; exec \"$0\" run --json x", env!("CARGO_BIN_EXE_thcode")]);
     few.stdout(std::process::Stdio::piped());

@@ -29,6 +29,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
         "recovery",
         &["contract", "id", "host", "crypto", "redact", "store", "journal", "checkpoint", "workspace"],
     ),
+    ("rollback", &["contract", "id", "checkpoint"]),
     ("provider", &["id", "redact", "host"]),
     ("tool", &["id", "host", "policy", "workspace", "journal", "mutation", "checkpoint", "redact"]),
     (
@@ -66,6 +67,7 @@ const FLOOR_PLAN: &[(&str, &[&str])] = &[
             "checkpoint",
             "mutation",
             "recovery",
+            "rollback",
             "provider",
             "tool",
             "agent",

@@ -270,33 +270,67 @@ fn syncs(edits: usize, rest: &str) -> Option<usize> {
 /// Nothing that was said or changed lies readable in the state directory after a clean end.
 #[test]
 fn nothing_lies_readable_in_the_state_directory() {
+    assert_eq!(readable(None), Vec::<String>::new());
+}
+
+/// A build that leaves sealing out is caught: of the files, of the prompt, of their names.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn without_sealing_it_would_lie_readable() {
+    let found = readable(Some("no-seal"));
+    for needle in ["MARKER-0815-of-a-file", "the task", "NAME-4711"] {
+        assert!(found.contains(&needle.to_owned()), "{needle}: {found:?}");
+    }
+}
+
+/// What of a run can be read in its state directory: as it is, in UTF-16, in hex, in base64.
+fn readable(fault: Option<&str>) -> Vec<String> {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     let env = TestEnv::new();
     let marker = "MARKER-0815-of-a-file";
     env.file("f.txt", format!("{marker} pre"));
+    env.file("large.bin", marker.repeat(60_000));
     let replies = [
-        calls(&[edit("f.txt", "pre", "post"), create("NAME-4711.txt", marker)]),
+        calls(&[edit("f.txt", "pre", "post"), create("NAME-4711.txt", marker), delete("large.bin")]),
         json!({"text": marker}),
     ];
-    assert_eq!(Run::new(&env, &replies).document().code, Some(0));
-    let mut found = Vec::new();
+    let mut call = Run::new(&env, &replies).call();
+    if let Some(fault) = fault {
+        call = call.env("THCODE_FAULT", fault);
+    }
+    let done = call.document();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let mut found = std::collections::BTreeSet::new();
     let mut journal = false;
-    for entry in fs::read_dir(state_dir(&env)).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
+    let mut todo = vec![state_dir(&env)];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                todo.push(path);
+                continue;
+            }
             let bytes = fs::read(&path).unwrap();
-            let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
-            let utf16: Vec<u8> = marker.encode_utf16().flat_map(u16::to_le_bytes).collect();
-            let hex: String = marker.bytes().map(|byte| format!("{byte:02x}")).collect();
-            for needle in [marker.as_bytes(), b"the task", b"NAME-4711", &utf16, hex.as_bytes()] {
-                if has(needle) {
-                    found.push((path.clone(), String::from_utf8_lossy(needle).into_owned()));
+            let has = |needle: &[u8]| memchr::memmem::find(&bytes, needle).is_some();
+            for needle in [marker, "the task", "NAME-4711"] {
+                let utf16: Vec<u8> = needle.encode_utf16().flat_map(u16::to_le_bytes).collect();
+                let hex: String = needle.bytes().map(|byte| format!("{byte:02x}")).collect();
+                // Whatever stands before it, one of three shifts has its middle.
+                let base64 = (0..3).map(|shift| {
+                    let text = STANDARD.encode([&vec![b'x'; shift], needle.as_bytes()].concat());
+                    text.chars().skip(4).take(text.len() - 8).collect::<String>()
+                });
+                let forms = [needle.as_bytes().to_vec(), utf16, hex.into_bytes()];
+                let forms = forms.into_iter().chain(base64.map(String::into_bytes));
+                if forms.into_iter().any(|form| form.len() > 7 && has(&form)) {
+                    found.insert(needle.to_owned());
                 }
             }
             journal |= has(b"EffectDispatchCommitted");
         }
     }
-    assert_eq!(found, []);
     assert!(journal, "the search does find what is there");
+    found.into_iter().collect()
 }
 
 /// The causes that only a run that keeps can meet, for the list of all causes.

@@ -113,7 +113,7 @@ pub(super) fn root_of(common: &Common, workspace: &str) -> Option<Root> {
 }
 
 /// What a command to copy needs so that it means the same store and workspace.
-pub(super) fn flags(common: &Common) -> String {
+pub(in crate::app) fn flags(common: &Common) -> String {
     let mut flags = String::new();
     for (name, value) in
         [("-C", &common.dir), ("--state-dir", &common.state.dir), ("--key-file", &common.state.key_file)]

@@ -1,0 +1,129 @@
+//! What can be put back, for a person.
+
+use super::{Lines, class_line, next_line};
+use crate::contract::rollback::{
+    AnalyzedOutcome, AnalyzedTarget, CheckpointSummary, InverseOperation, RollbackAnalysis,
+    RollbackEligibility, RollbackListResult, RollbackPreview,
+};
+
+/// Files that are told one by one.
+const MOST_TARGETS: usize = 15;
+
+pub(super) fn list(document: &RollbackListResult) -> String {
+    let mut lines = Lines::default();
+    for summary in &document.checkpoints {
+        lines.line(&checkpoint_line(summary));
+    }
+    let hidden = &document.hidden_counts;
+    let kinds = [
+        ("expired", hidden.expired),
+        ("corrupt", hidden.corrupt),
+        ("locked", hidden.locked),
+        ("without effect", hidden.not_applied),
+        ("unreadable", hidden.unreadable),
+    ];
+    let told: Vec<String> = kinds
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    if !told.is_empty() {
+        lines.line(&format!("can't be put back: {} (--include-hidden tells them)", told.join(", ")));
+    }
+    lines.line("");
+    lines.line(&class_line(document.exit_class, "nothing was changed"));
+    lines.line(&format!(
+        "{} checkpoints, {}",
+        document.checkpoints.len(),
+        document.authenticity.token()
+    ));
+    lines.line(&next_line(document.failure.as_ref(), document.exit_class));
+    lines.0
+}
+
+fn checkpoint_line(summary: &CheckpointSummary) -> String {
+    let state = match &summary.eligibility {
+        RollbackEligibility::ApplyEligible => String::new(),
+        RollbackEligibility::Hidden { reason }
+        | RollbackEligibility::NonAuthoritativeRecoveryRecord { reason } => format!("; {reason}"),
+    };
+    format!(
+        "{}  round {}  {}  {} file{}, {} bytes{state}",
+        summary.checkpoint_id,
+        summary.prompt_round,
+        summary.created_at,
+        summary.target_count,
+        if summary.target_count == 1 { "" } else { "s" },
+        summary.per_checkpoint_usage_bytes,
+    )
+}
+
+pub(super) fn preview(document: &RollbackPreview) -> String {
+    let mut lines = Lines::default();
+    lines.line(&document.heading);
+    lines.line(&document.purpose);
+    for sentence in &document.risk.sentences {
+        lines.line(sentence);
+    }
+    lines.line(&document.target);
+    lines.line(&document.authority);
+    lines.line(&document.evidence_completeness);
+    for target in document.targets.iter().take(MOST_TARGETS) {
+        let size = |bytes: Option<u64>| bytes.map_or("nothing".to_owned(), |bytes| bytes.to_string());
+        lines.line(&format!(
+            "{}: {} ({} -> {} bytes)",
+            target.effect,
+            target.path.as_deref().unwrap_or("can't be told"),
+            size(target.bytes_before),
+            size(target.bytes_after)
+        ));
+    }
+    lines.line(&format!("{} recorded effects that no rollback reverses", document.risk.excluded_count));
+    lines.line("");
+    lines.line(&class_line(document.exit_class, &document.outcome));
+    lines.line(&format!("next: {}", document.next_step));
+    lines.0
+}
+
+pub(super) fn analysis(document: &RollbackAnalysis) -> String {
+    let mut lines = Lines::default();
+    for target in document.targets.iter().take(MOST_TARGETS) {
+        lines.line(&target_line(target));
+    }
+    let more = document.targets.len().saturating_sub(MOST_TARGETS);
+    if more > 0 {
+        lines.line(&format!("{more} more, see targets[] in the document (--json, or -o FILE)"));
+    }
+    lines.line("Commands, processes and everything outside these files stay as they are.");
+    lines.line("");
+    let counts = format!(
+        "{}: {} files would be as they were, {} would not",
+        document.status, document.applied_count, document.not_applied_count
+    );
+    lines.line(&class_line(document.exit_class, &counts));
+    lines.line(&format!("plan: {}", document.plan_digest));
+    lines.line(&format!("next: {}", document.next_step));
+    lines.0
+}
+
+fn target_line(target: &AnalyzedTarget) -> String {
+    let newer = match target.newer_checkpoint {
+        Some(id) => format!(" (changed again by checkpoint {id})"),
+        None => String::new(),
+    };
+    let what = match &target.outcome {
+        AnalyzedOutcome::AppliedEligible { inverse_operation, .. } => match inverse_operation {
+            InverseOperation::DeleteFile => "would be removed".to_owned(),
+            InverseOperation::RestorePreImage | InverseOperation::RestoreFromArtifact => {
+                "would be put back".to_owned()
+            }
+            InverseOperation::None => "is gone already".to_owned(),
+        },
+        AnalyzedOutcome::Conflict { reason_code, .. } => format!("conflict: {reason_code}"),
+        AnalyzedOutcome::Skipped { reason_code } => format!("left: {reason_code}"),
+        AnalyzedOutcome::Inaccessible { reason_code } => format!("can't be read: {reason_code}"),
+        AnalyzedOutcome::Mismatch { to, .. } => format!("goes by another name now: {to}"),
+        AnalyzedOutcome::UnknownOutcome { reason_code } => format!("can't be told: {reason_code}"),
+    };
+    format!("{}: {what}{newer}", target.path)
+}
