@@ -85,7 +85,14 @@ fn state_check(host: &Host, common: &Common, root: &Root) -> DoctorCheck {
                 state::whole(&store)?;
                 store.unlock(&key)?;
                 let volatile = if store.is_volatile()? { "; it may not outlive a restart" } else { "" };
-                Ok(format!("{dir}: whole, and the key is its own{volatile}"))
+                let slow = match store.wal_is_safe()? {
+                    true => "",
+                    false => {
+                        "; its file system isn't known to be safe for a write-ahead log, so every commit \
+                         waits for the disk"
+                    }
+                };
+                Ok(format!("{dir}: whole, and the key is its own{volatile}{slow}"))
             }
         }
     };

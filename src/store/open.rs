@@ -363,10 +363,12 @@ fn create(
     File::open(&unnamed).and_then(|file| file.sync_all()).map_err(told)?;
     host.crash_point(CrashPoint::DatabaseMade);
     // A log that another database left would be played into this one.
-    for suffix in ["-journal", "-wal", "-shm"] {
-        match std::fs::remove_file(place.dir.join(format!("{DATABASE}{suffix}"))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(told(error)),
-            Ok(()) | Err(_) => {}
+    for name in [DATABASE, NEW_DATABASE] {
+        for suffix in ["-journal", "-wal", "-shm"] {
+            match std::fs::remove_file(place.dir.join(format!("{name}{suffix}"))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(told(error)),
+                Ok(()) | Err(_) => {}
+            }
         }
     }
     std::fs::rename(&unnamed, path).map_err(told)?;

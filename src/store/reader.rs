@@ -105,6 +105,12 @@ impl ReadStore {
         FileSystem::of(&self.dir).map(|kind| kind.volatile)
     }
 
+    /// Whether the file system is known to be safe for a write-ahead log. Elsewhere each commit waits
+    /// for the disk.
+    pub fn wal_is_safe(&self) -> Result<bool, StoreError> {
+        FileSystem::of(&self.dir).map(|kind| kind.wal_is_safe)
+    }
+
     /// The store's keys, for what is sealed.
     pub fn unlock(&self, key: &KeySource) -> Result<Keys, StoreError> {
         unlock(&self.connection, key, false).map(|(_, keys)| keys)

@@ -163,3 +163,38 @@ fn whatever_is_wrong_in_a_store_is_found_at_its_place() {
     fs::remove_file(kept.state().join("head")).unwrap();
     assert_eq!(kept.found(), (Some(1), "journal".to_owned()));
 }
+
+/// On a file system that isn't known to be safe for a write-ahead log there is none, nothing is lost,
+/// and `doctor` says so.
+#[test]
+fn a_file_system_without_a_log_is_told_and_works() {
+    let kept = Kept { env: TestEnv::new() };
+    kept.env.outside("p.policy.toml", POLICY);
+    let dir = kept.env.beside("ram");
+    fs::create_dir(&dir).unwrap();
+    let mounted = std::process::Command::new("mount").args(["-t", "ramfs", "ram"]).arg(&dir).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        crate::env::skipped("a_file_system_without_a_log_is_told_and_works", "nothing can be mounted");
+        return;
+    }
+    let state = dir.join("state").display().to_string();
+    let policy = kept.env.beside("p.policy.toml").display().to_string();
+    let call =
+        json!({"toolCalls": [{"name": "create_file", "arguments": {"path": "a", "content": "x"}}]});
+    let cassette = kept.env.cassette(&[call, json!({"text": "done"})]).display().to_string();
+    let args =
+        ["run", "--json", "--policy", &policy, "--state-dir", &state, "--cassette", &cassette, "x"];
+    let done = kept.env.thcode(&args).document();
+    let verified = kept.env.thcode(&["store", "verify", "--json", "--state-dir", &state]).document();
+    let doctor = kept.env.thcode(&["doctor", "--state-dir", &state]).run();
+    let names: Vec<String> = fs::read_dir(&state)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("wal") || name.contains("new"))
+        .collect();
+    let gone = std::process::Command::new("umount").arg(&dir).status().unwrap();
+    assert!(gone.success());
+    assert_eq!((done.code, verified.code), (Some(0), Some(0)), "{done:?} {verified:?}");
+    assert!(doctor.stdout.contains("isn't known to be safe"), "{}", doctor.stdout);
+    assert_eq!(names, Vec::<String>::new());
+}
