@@ -24,6 +24,8 @@ mod limits;
 #[cfg(test)]
 mod mock;
 #[cfg(test)]
+mod pipeline;
+#[cfg(test)]
 mod policy_corpus;
 #[cfg(test)]
 mod policy_files;
