@@ -213,7 +213,7 @@ impl Host {
         if self.fault(point.name()) {
             std::process::abort();
         }
-        if self.fault("stop") {
+        if self.fault("stop") || self.fault(&format!("stop-at-{}", point.name())) {
             stop();
         }
     }

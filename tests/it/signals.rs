@@ -340,3 +340,64 @@ fn what_has_no_document_on_standard_output_is_told_on_standard_error() {
         assert!(done.stderr.contains("USAGE"), "{args:?}: {done:?}");
     }
 }
+
+/// Whatever a change is in the middle of when a signal comes, it is brought to its end: one document
+/// within five seconds that says what stands, and nothing for the next run to settle.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn a_signal_in_the_middle_of_a_change_finds_its_end() {
+    use thcode::host::CrashPoint;
+    let points = [
+        CrashPoint::Proposed,
+        CrashPoint::Sealed,
+        CrashPoint::Checkpointed,
+        CrashPoint::Dispatched,
+        CrashPoint::Anchored,
+        CrashPoint::TempSynced,
+        CrashPoint::Published,
+        CrashPoint::DirSynced,
+        CrashPoint::Settled,
+    ];
+    for point in points {
+        for signal in ["INT", "TERM", "HUP", "QUIT"] {
+            let case = format!("{} {signal}", point.name());
+            let env = TestEnv::new();
+            env.file("f.txt", "pre");
+            let policy = "version = 1\n[[rule]]\nid = \"w\"\neffect = \"allow\"\n\
+                tools = [\"edit_file\"]\nwhen.write = [\"**\"]\n";
+            let policy = env.outside("p.policy.toml", policy).display().to_string();
+            let edits = json!([{"oldText": "pre", "newText": "post"}]);
+            let call = json!({"name": "edit_file", "arguments": {"path": "f.txt", "edits": edits}});
+            let replies = [json!({"toolCalls": [call]}), json!({"text": "done"})];
+            let cassette = env.cassette(&replies).display().to_string();
+            let args = ["run", "--json", "--policy", &policy, "--cassette", &cassette, "x"];
+            let stop = format!("stop-at-{}", point.name());
+            let child = env.thcode(&args).env("THCODE_FAULT", stop).start();
+            let stopped = || {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+                stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
+            };
+            while !stopped() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            kill(&child, signal);
+            kill(&child, "CONT");
+            let begun = Instant::now();
+            let done = finish(child);
+            assert!(begun.elapsed() < Duration::from_secs(5), "{case}: {:?}", begun.elapsed());
+            done.check_document();
+            assert_eq!(done.code, Some(130), "{case}: {done:?}");
+            let document = done.json();
+            let now = fs::read_to_string(env.workspace().join("f.txt")).unwrap();
+            let said = document["operations"][0]["status"].as_str().unwrap();
+            assert_eq!(now, if said == "succeeded" { "post" } else { "pre" }, "{case}: {said}");
+            let names = fs::read_dir(env.workspace()).unwrap().count();
+            assert_eq!(names, 1, "{case}: nothing is left beside it");
+            let next =
+                ["run", "--json", "--on-interrupted", "require-clean", "--cassette", &cassette, "x"];
+            let next = env.thcode(&next).document();
+            assert_ne!(next.code, Some(60), "{case}: {next:?}");
+            assert_ne!(next.code, Some(70), "{case}: {next:?}");
+        }
+    }
+}
