@@ -236,3 +236,43 @@ fn a_document_has_a_bound_and_what_is_cut_says_so() {
     assert_eq!(mark(last["output"].as_str().unwrap()), mark(&told[100]));
     assert_eq!(last["output"].as_str().unwrap().matches("[cut: ").count(), 1);
 }
+
+/// Sixty calls, made, denied and failed among them: the document tells each, and a person reads the end
+/// on one screen.
+#[test]
+fn a_long_run_is_told_whole_and_fits_a_screen() {
+    let env = TestEnv::new();
+    let policy = "version = 1\n[sandbox]\nmode = \"off\"\n[budget]\niterations = 99\n\
+        [[rule]]\nid = \"src\"\neffect = \"allow\"\ntools = [\"create_file\", \"edit_file\"]\n\
+        when.write = [\"src/**\"]\n\
+        [[rule]]\nid = \"true\"\neffect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = [\"true …\"]\n";
+    let policy = env.outside("long.policy.toml", policy).display().to_string();
+    let replies: Vec<Value> = (0..15)
+        .map(|at| {
+            let path = format!("src/f{at}.txt");
+            let edits = json!([{"oldText": "one", "newText": "two"}]);
+            let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments});
+            json!({"toolCalls": [
+                call("create_file", json!({"path": path, "content": "one"})),
+                call("edit_file", json!({"path": path, "edits": edits})),
+                call("run_command", json!({"argv": ["true", at.to_string()]})),
+                call("create_file", json!({"path": format!("elsewhere{at}.txt"), "content": "x"})),
+            ]})
+        })
+        .chain([json!({"text": "all done"})])
+        .collect();
+    let cassette = env.cassette(&replies).display().to_string();
+    let out = env.beside("long.json");
+    let args = ["run", "--policy", &policy, "--cassette", &cassette, "-o", out.to_str().unwrap(), "x"];
+    let done = env.thcode(&args).run();
+    assert_eq!(done.code, Some(10), "{done:?}");
+    let text: Value = serde_json::from_slice(&fs::read(&out).unwrap()).unwrap();
+    let count = |key: &str| text[key].as_array().unwrap().len();
+    assert_eq!((count("operations"), count("changes"), count("denials")), (60, 15, 15));
+    assert_eq!(count("checkpoints"), 30);
+    let lines = done.stdout.lines().count();
+    assert!(lines <= 50, "{lines} lines:\n{}", done.stdout);
+    for told in ["all done", "15 created", "60 tool calls, 15 denied", "ACCEPTED_LIMITATION (10)"] {
+        assert!(done.stdout.contains(told), "{told}:\n{}", done.stdout);
+    }
+}
