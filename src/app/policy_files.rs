@@ -42,6 +42,8 @@ pub struct PolicyOptions {
     pub files: Vec<String>,
     /// The digest that they must have together.
     pub digest: Option<String>,
+    /// Commands that the caller grants beside the files, each a line as `when.command` takes it.
+    pub allow_commands: Vec<String>,
     /// The work mode, which may only lower.
     pub mode: Option<WorkMode>,
 }
@@ -91,7 +93,7 @@ impl NoPolicy {
 /// Loads the policy that holds for a run: every refusal that a run would meet is met here.
 pub fn load_for_run(host: &Host, root: &Root, options: &PolicyOptions) -> Result<PolicySet, NoPolicy> {
     let pinned = options.digest.as_deref().map(read_digest).transpose()?;
-    let mut set = load_named(host, root, &options.files, pinned.is_some())?;
+    let mut set = load_with(host, root, options, pinned.is_some())?;
     if let Some(wanted) = pinned
         && wanted != set.digest()
     {
@@ -107,6 +109,24 @@ pub fn load_for_run(host: &Host, root: &Root, options: &PolicyOptions) -> Result
     Ok(set)
 }
 
+/// The name under which documents tell the caller's own grants.
+const ALLOWED: &str = "--allow-command";
+
+/// What `--allow-command` says, as a policy file would.
+fn allowed(commands: &[String]) -> Source {
+    let mut text = "version = 1\n".to_owned();
+    for (at, command) in (1..).zip(commands) {
+        // A JSON string is a basic string of TOML.
+        let command = serde_json::Value::from(command.as_str());
+        text.push_str(&format!(
+            "[[rule]]\nid = \"cli-{at}\"\neffect = \"allow\"\ntools = [\"run_command\"]\n\
+             when.command = [{command}]\n"
+        ));
+    }
+    let bytes = text.into_bytes();
+    Source { name: ALLOWED.to_owned(), file_name: String::new(), tier: Tier::Run, bytes }
+}
+
 /// Loads files as one policy. `pinned` files are trusted by their digest, not by their place.
 pub fn load_named(
     host: &Host,
@@ -114,13 +134,26 @@ pub fn load_named(
     files: &[String],
     pinned: bool,
 ) -> Result<PolicySet, NoPolicy> {
+    let options = PolicyOptions { files: files.to_vec(), ..PolicyOptions::default() };
+    load_with(host, root, &options, pinned)
+}
+
+fn load_with(
+    host: &Host,
+    root: &Root,
+    options: &PolicyOptions,
+    pinned: bool,
+) -> Result<PolicySet, NoPolicy> {
     let reader = Reader { host, root, pinned };
     let mut sources = Vec::new();
-    for file in files {
+    for file in &options.files {
         sources.push(reader.named(file, Tier::Run)?);
     }
     if sources.is_empty() {
         sources.push(reader.named(preset::DEFAULT, Tier::Builtin)?);
+    }
+    if !options.allow_commands.is_empty() {
+        sources.push(allowed(&options.allow_commands));
     }
     let home = host.home().and_then(|home| home.into_os_string().into_string().ok());
     let place = Place { root: root.path().to_owned(), home };

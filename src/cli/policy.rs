@@ -20,6 +20,10 @@ pub(super) struct PolicyArgs {
     /// The digest that the policy files together must have; a pinned file of the workspace may grant.
     #[arg(long, value_name = "sha256:…")]
     pub(super) policy_digest: Option<String>,
+    /// Grant a command beside the policy: exactly these words, or with a trailing ` …` anything that
+    /// begins like this; can be given again. It counts as a rule of the caller's, told as cli-1, cli-2.
+    #[arg(long, value_name = "CMD", requires = "policy")]
+    pub(super) allow_command: Vec<String>,
     /// Lower the policy's work mode.
     #[arg(long, value_enum)]
     pub(super) mode: Option<Mode>,
@@ -43,6 +47,7 @@ impl PolicyArgs {
         PolicyOptions {
             files: self.policy.iter().filter(|file| !file.is_empty()).cloned().collect(),
             digest: self.policy_digest.clone(),
+            allow_commands: self.allow_command.clone(),
             mode: self.mode.map(|mode| match mode {
                 Mode::Plan => crate::contract::turn::WorkMode::Plan,
                 Mode::Build => crate::contract::turn::WorkMode::Build,

@@ -44,7 +44,8 @@ const DEEPEST: usize = 8;
 pub struct Source {
     /// As it was named.
     pub name: String,
-    /// The name that the digest covers: without the folder, so that a pin holds on any machine.
+    /// The name that the digest covers: without the folder, so that a pin holds on any machine. Empty
+    /// for what is no file: it stands beside the bundle, with a digest of its own.
     pub file_name: String,
     /// The authority that follows from where it was read.
     pub tier: Tier,
@@ -400,6 +401,7 @@ fn passed(files: &[Loaded]) -> Passed {
 fn bundle_digest(files: &[Loaded]) -> Digest {
     let mut named: Vec<(&str, &[u8])> =
         files.iter().map(|file| (file.key.0.as_str(), file.bytes.as_slice())).collect();
+    named.retain(|(name, _)| !name.is_empty());
     named.sort_unstable();
     let mut all = Vec::new();
     for (name, bytes) in named {

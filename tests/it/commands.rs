@@ -523,3 +523,49 @@ fn a_run_that_dies_leaves_its_command_interrupted() {
         ("RECOVERY_REQUIRED".to_owned(), "recovery-required".to_owned(), "recovery-required".to_owned())
     );
 }
+
+/// A grant of the caller's own: named in the document, outside the pinned bundle, and under every deny.
+#[test]
+fn a_command_that_the_caller_allows_runs() {
+    let bench = Bench::with_script("echo ran", "");
+    let env = &bench.env;
+    let text = "version = 1\n[sandbox]\nmode = \"off\"\n[[rule]]\nid = \"no-false\"\neffect = \"deny\"\n\
+        tools = [\"run_command\"]\nreason = \"no\"\nwhen.command = { program = [\"false\"] }\n";
+    let policy = env.outside("own.policy.toml", text).display().to_string();
+    let digest = env.thcode(&["policy", "check", "--json", &policy]).document().json()["digest"].clone();
+    let calls = json!({"toolCalls": [
+        {"name": "run_command", "arguments": {"argv": ["true"]}},
+        {"name": "run_command", "arguments": {"argv": ["true", "more"]}},
+        {"name": "run_command", "arguments": {"argv": ["false"]}},
+        {"name": "run_command", "arguments": {"argv": ["echo", "a\"b"]}},
+    ]});
+    let cassette = env.cassette(&[calls, json!({"text": "done"})]).display().to_string();
+    let state = env.beside("own-state").display().to_string();
+    let run = |more: &[&str]| {
+        let args = ["run", "--json", "--cassette", &cassette, "--state-dir", &state];
+        env.thcode(&[&args[..], more, &["x"]].concat()).document()
+    };
+    let granted = ["--allow-command", "true", "--allow-command", "false …", "--allow-command", "echo …"];
+    let pinned = ["--policy", &policy, "--policy-digest", digest.as_str().unwrap()];
+    let done = run(&[&pinned[..], &granted].concat());
+    let document = done.json();
+    let rules: Vec<(&str, &str)> = document["operations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| {
+            let rule = found["decision"]["ruleId"].as_str().unwrap_or("-");
+            (rule, found["status"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        rules,
+        [("cli-1", "succeeded"), ("-", "blocked"), ("no-false", "blocked"), ("cli-3", "succeeded")],
+        "{done:?}"
+    );
+    assert_eq!(document["policy"]["digest"], digest, "the pin is of the files alone");
+    assert!(document["policy"]["files"].to_string().contains("--allow-command"));
+    assert_eq!(run(&granted).code, Some(2), "not without a policy");
+    let odd = run(&[&pinned[..], &["--allow-command", ""]].concat());
+    assert_eq!(odd.end().2, "policy-invalid", "{odd:?}");
+}

@@ -21,10 +21,10 @@ fn block(file: &str, after: &str) -> String {
     let mut lines = text.lines().skip_while(|line| !line.trim_start().ends_with(after)).skip(1);
     let first = lines.next().unwrap();
     let indent = first.len() - first.trim_start().len();
-    let deep = |line: &&str| line.len() > indent && line[..indent].trim().is_empty();
+    let deep = |line: &&str| line.get(..indent).is_some_and(|before| before.trim().is_empty());
     std::iter::once(first)
         .chain(lines.take_while(deep))
-        .map(|line| format!("{}\n", &line[indent..]))
+        .map(|line| format!("{}\n", line.get(indent..).unwrap_or_default()))
         .collect()
 }
 
