@@ -29,7 +29,7 @@ pub mod store_verify;
 pub use crate::redact::{Redactor, Spelling, disarm};
 pub use ended::{Ended, Finished, finish};
 pub use failure::{Fail, cancelled, document_invalid, output_error, output_is_input, panicked, usage};
-pub use providers::ProviderOptions;
+pub use providers::{ProviderOptions, header_variables};
 pub use run::RunOptions;
 pub use state::StateOptions;
 
@@ -58,11 +58,9 @@ impl Common {
     }
 }
 
-/// Knows the secret values of this process's environment, and the one that the caller named.
-pub fn redactor(host: &Host, key_variable: Option<&str>) -> Arc<Redactor> {
+/// Knows the secret values of this process's environment, and those that the caller named.
+pub fn redactor(host: &Host, variables: &[String]) -> Arc<Redactor> {
     let mut secrets = known_secrets(&host.vars());
-    if let Some((name, value)) = key_variable.and_then(|name| Some((name, host.text_var(name)?))) {
-        secrets.push((name.to_owned(), value));
-    }
+    secrets.extend(variables.iter().filter_map(|name| Some((name.clone(), host.text_var(name)?))));
     Arc::new(Redactor::new(secrets))
 }

@@ -12,7 +12,7 @@ use crate::{
     provider::{
         Provider, SettingsError,
         cassette::Cassette,
-        openai::{OpenAi, Settings},
+        openai::{OpenAi, Settings, is_free_field},
         preset::{PRESETS, Preset},
         scripted::Scripted,
     },
@@ -41,6 +41,10 @@ pub struct ProviderOptions {
     pub context_limit: Option<u64>,
     /// Replies from a file.
     pub cassette: Option<PathBuf>,
+    /// More headers, as NAME=env:VARIABLE.
+    pub headers: Vec<String>,
+    /// More fields of the request, as NAME=VALUE.
+    pub params: Vec<String>,
     /// How long the provider may stay silent.
     pub stall_timeout: Duration,
 }
@@ -54,7 +58,56 @@ impl ProviderOptions {
 /// The variables that hold a provider's key, which no command is given.
 pub(super) fn key_variables(options: &ProviderOptions) -> Vec<String> {
     let known = PRESETS.iter().filter_map(|preset| preset.key_variable).map(str::to_owned);
-    known.chain(options.api_key_env.clone()).collect()
+    known.chain(options.api_key_env.clone()).chain(header_variables(&options.headers)).collect()
+}
+
+/// The variables that the caller's headers name.
+pub fn header_variables(headers: &[String]) -> Vec<String> {
+    let variable = |text: &String| Some(text.split_once("=env:")?.1.to_owned());
+    headers.iter().filter_map(variable).collect()
+}
+
+fn headers(host: &Host, stated: &[String]) -> Result<Vec<(String, Secret<String>)>, Fail> {
+    let refused = |message: String| {
+        let failure = Failure::new(CauseCode::BadArgument, message);
+        Fail::usage(
+            failure.action("write --header NAME=env:VARIABLE, and put the value into the variable"),
+        )
+    };
+    let one = |text: &String| {
+        // What has another form may hold the value itself, and isn't shown.
+        let (name, variable) = text
+            .split_once("=env:")
+            .ok_or_else(|| refused("--header has another form than NAME=env:VARIABLE".to_owned()))?;
+        is_variable(variable, "--header")?;
+        let value = host.text_var(variable).ok_or_else(|| {
+            refused(format!("the header {name} needs the variable {variable}, which is unset or empty"))
+        })?;
+        Ok((name.to_owned(), Secret::new(value)))
+    };
+    stated.iter().map(one).collect()
+}
+
+/// Fields of the request: a value that is JSON is that, any other is a text.
+fn params(stated: &[String]) -> Result<serde_json::Map<String, serde_json::Value>, Fail> {
+    let mut params = serde_json::Map::new();
+    for text in stated {
+        let field = text.split_once('=').filter(|(name, _)| is_free_field(name));
+        let fresh = field.is_some_and(|(name, value)| {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            params.insert(name.to_owned(), value).is_none()
+        });
+        if !fresh {
+            let name = text.split('=').next().unwrap_or_default();
+            let message = format!(
+                "--param {name}: it has the form NAME=VALUE, once for each name, and \
+                not for a field that thcode fills itself"
+            );
+            let failure = Failure::new(CauseCode::BadArgument, message);
+            return Err(Fail::usage(failure.action("for instance --param temperature=0")));
+        }
+    }
+    Ok(params)
 }
 
 /// Who answers, and what documents say of it.
@@ -67,7 +120,7 @@ pub(super) struct Chosen {
 
 pub(super) fn choose(host: &Host, options: &ProviderOptions) -> Result<Chosen, Fail> {
     if let Some(variable) = &options.api_key_env {
-        is_variable(variable)?;
+        is_variable(variable, "--api-key-env")?;
     }
     match (&options.cassette, &options.provider) {
         (Some(_), Some(name)) if name != "scripted" => {
@@ -142,6 +195,8 @@ fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, F
         model: model.clone(),
         key,
         output_limit: preset.output_limit,
+        headers: headers(host, &options.headers)?,
+        params: params(&options.params)?,
         stall_timeout: options.stall_timeout,
     };
     let openai = OpenAi::new(host.clone(), settings).map_err(|error| {
@@ -150,6 +205,7 @@ fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, F
                 CauseCode::BaseUrlRefused
             }
             SettingsError::Key => CauseCode::KeyUnusable,
+            SettingsError::Header(_) => CauseCode::BadArgument,
         };
         Fail::usage(Failure::new(cause, error.to_string()))
     })?;
@@ -166,7 +222,7 @@ fn named(host: &Host, name: &str, options: &ProviderOptions) -> Result<Chosen, F
 }
 
 /// What isn't a variable's name may be the key itself, and isn't shown.
-fn is_variable(name: &str) -> Result<(), Fail> {
+fn is_variable(name: &str, flag: &str) -> Result<(), Fail> {
     let mut bytes = name.bytes();
     let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     let fits = bytes.next().is_some_and(letter)
@@ -175,7 +231,7 @@ fn is_variable(name: &str) -> Result<(), Fail> {
     if fits {
         return Ok(());
     }
-    let message = "--api-key-env holds no variable's name (it is not shown, since it may be a key)";
+    let message = format!("{flag} holds no variable's name (it is not shown, since it may be a key)");
     let failure = Failure::new(CauseCode::BadArgument, message);
     Err(Fail::usage(failure.action(
         "put the key into a variable and give the variable's name: letters, digits and _, 128 at most",

@@ -214,11 +214,12 @@ impl Cli {
         files
     }
 
-    /// The variable that holds the provider's key, where the caller named one.
-    pub(super) fn key_variable(&self) -> Option<&str> {
-        match &self.verb {
-            Verb::Run(run) => run.provider.api_key_env.as_deref(),
-            Verb::Doctor(doctor) => doctor.provider.api_key_env.as_deref(),
+    /// The variables that hold the provider's key and the values of its headers, where the caller named
+    /// some.
+    pub(super) fn secret_variables(&self) -> Vec<String> {
+        let provider = match &self.verb {
+            Verb::Run(run) => &run.provider,
+            Verb::Doctor(doctor) => &doctor.provider,
             Verb::Policy(_)
             | Verb::Session(_)
             | Verb::Recover(_)
@@ -226,8 +227,10 @@ impl Cli {
             | Verb::Store(_)
             | Verb::Key(_)
             | Verb::Schema(_)
-            | Verb::ExplainExit { .. } => None,
-        }
+            | Verb::ExplainExit { .. } => return Vec::new(),
+        };
+        let headers = app::header_variables(&provider.header);
+        provider.api_key_env.clone().into_iter().chain(headers).collect()
     }
 }
 

@@ -44,7 +44,7 @@ pub fn main() -> ExitCode {
     };
     let verb = cli.verb.name();
     let output = Output::of(&cli.common, &ending);
-    let redactor = app::redactor(&host, cli.key_variable());
+    let redactor = app::redactor(&host, &cli.secret_variables());
     logging::init(Arc::clone(&redactor), cli.common.loudness(), cli.common.log_format.into());
     let heard = if cli.verb.takes_time() || output.has_file() {
         let verb = Some(verb.to_owned());
@@ -70,7 +70,7 @@ fn without_verb(host: &Host, bad: args::NotAVerb, ending: &Arc<Ending>) -> ExitC
         args::NoVerb::Text(text) => return output.print_help(&text),
         args::NoVerb::Fail(fail) => fail,
     };
-    let redactor = app::redactor(host, None);
+    let redactor = app::redactor(host, &[]);
     logging::init(Arc::clone(&redactor), logging::Loudness::Normal, logging::LogFormat::Text);
     let product = Product::Document(fail.ended(verb.as_deref()));
     if output.has_file()

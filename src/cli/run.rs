@@ -41,6 +41,12 @@ pub(super) struct ProviderArgs {
     /// Replies from a file instead of a model: no key, no network.
     #[arg(long, value_name = "FILE")]
     pub(super) cassette: Option<PathBuf>,
+    /// One more header of every request, its value from a variable; can be given again.
+    #[arg(long, value_name = "NAME=env:VARIABLE")]
+    pub(super) header: Vec<String>,
+    /// One more field of every request, such as temperature=0; can be given again.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(super) param: Vec<String>,
     /// Give up on a provider that stays silent this long.
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = duration)]
     pub(super) stall_timeout: Duration,
@@ -55,6 +61,8 @@ impl ProviderArgs {
             api_key_env: self.api_key_env.clone(),
             context_limit: self.context_limit,
             cassette: self.cassette.clone(),
+            headers: self.header.clone(),
+            params: self.param.clone(),
             stall_timeout: self.stall_timeout,
         }
     }

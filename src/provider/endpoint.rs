@@ -8,7 +8,10 @@ use std::{cell::Cell, net::IpAddr, rc::Rc, time::Duration};
 use futures_util::{Stream, stream};
 use reqwest::{
     Client, Response, Url,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    header::{
+        AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+        RETRY_AFTER, TRANSFER_ENCODING,
+    },
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -39,6 +42,9 @@ pub enum SettingsError {
     /// A user or a password in the URL, where logs and proxies see them.
     #[error("the base URL holds a user or a password; the key goes into a variable")]
     Userinfo,
+    /// A header that can't be sent, or that is the client's own.
+    #[error("the header {0} can't be set (its value is not shown)")]
+    Header(String),
     /// A key that a header can't carry.
     #[error("the key holds characters that a header can't carry (it is not shown)")]
     Key,
@@ -50,6 +56,7 @@ pub(super) struct Endpoint {
     host: Host,
     url: Url,
     authorization: Option<HeaderValue>,
+    headers: Vec<(HeaderName, HeaderValue)>,
     stall_timeout: Duration,
     /// Made on the first use: reading the certificates of the system takes its time.
     client: Option<Client>,
@@ -94,6 +101,7 @@ impl Endpoint {
         base_url: &str,
         path: &str,
         key: Option<&Secret<String>>,
+        headers: &[(String, Secret<String>)],
         stall_timeout: Duration,
     ) -> Result<Self, SettingsError> {
         let mut url = Url::parse(base_url).map_err(|_| SettingsError::BaseUrl)?;
@@ -110,7 +118,8 @@ impl Endpoint {
         let whole = format!("{}/{path}", url.path().trim_end_matches('/'));
         url.set_path(&whole);
         let authorization = key.map(bearer).transpose()?;
-        Ok(Self { host, url, authorization, stall_timeout, client: None })
+        let headers = headers.iter().map(header).collect::<Result<_, _>>()?;
+        Ok(Self { host, url, authorization, headers, stall_timeout, client: None })
     }
 
     /// The host, with the port where it isn't the scheme's own.
@@ -126,6 +135,9 @@ impl Endpoint {
             self.client()?.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name.clone(), value.clone());
         }
         let response = timeout(self.stall_timeout, request.send())
             .await
@@ -245,6 +257,19 @@ fn is_loopback(url: &Url) -> bool {
 
 /// The key as a header that doesn't show itself. White space around it is no part of a key (a
 /// secret that was read from a file ends in a newline).
+/// A header of the caller's. What the client sets itself can't be another's.
+fn header((name, value): &(String, Secret<String>)) -> Result<(HeaderName, HeaderValue), SettingsError> {
+    let refused = || SettingsError::Header(name.clone());
+    let own = [AUTHORIZATION, CONTENT_TYPE, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, HOST];
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| refused())?;
+    if own.contains(&parsed) {
+        return Err(refused());
+    }
+    let mut value = HeaderValue::from_str(value.expose().trim()).map_err(|_| refused())?;
+    value.set_sensitive(true);
+    Ok((parsed, value))
+}
+
 fn bearer(key: &Secret<String>) -> Result<HeaderValue, SettingsError> {
     let key = key.expose().trim();
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -268,7 +293,7 @@ mod tests {
     use super::*;
 
     fn endpoint(base_url: &str) -> Result<Endpoint, SettingsError> {
-        Endpoint::new(Host::real(), base_url, "chat/completions", None, Duration::from_secs(1))
+        Endpoint::new(Host::real(), base_url, "chat/completions", None, &[], Duration::from_secs(1))
     }
 
     #[test]
@@ -323,7 +348,14 @@ mod tests {
     fn a_key_is_trimmed_and_never_shown() {
         let with = |key: &str| {
             let key = Secret::new(key.to_owned());
-            Endpoint::new(Host::real(), "https://api.example", "x", Some(&key), Duration::from_secs(1))
+            Endpoint::new(
+                Host::real(),
+                "https://api.example",
+                "x",
+                Some(&key),
+                &[],
+                Duration::from_secs(1),
+            )
         };
         let endpoint = with(" sk-hunter2\n").unwrap();
         assert_eq!(endpoint.authorization.as_ref().unwrap(), "Bearer sk-hunter2");

@@ -27,6 +27,11 @@ mod answer;
 mod reply;
 mod wire;
 
+/// Whether a field of the request's body may be stated by the caller.
+pub fn is_free_field(name: &str) -> bool {
+    !name.is_empty() && !wire::OWN_FIELDS.contains(&name)
+}
+
 /// The longest JSON answer. Bytes; the text in it may have half of that at most.
 const LONGEST_ANSWER: usize = 64 << 20;
 /// How much of an error's body is read.
@@ -43,6 +48,10 @@ pub struct Settings {
     pub key: Option<Secret<String>>,
     /// How the limit of a reply is told.
     pub output_limit: OutputLimit,
+    /// More headers of every request; each value is a secret.
+    pub headers: Vec<(String, Secret<String>)>,
+    /// More fields of every request's body.
+    pub params: serde_json::Map<String, Value>,
     /// How long the endpoint may send nothing of a reply: before its answer, and in it.
     pub stall_timeout: Duration,
 }
@@ -53,6 +62,7 @@ pub struct OpenAi {
     endpoint: Endpoint,
     model: String,
     output_limit: OutputLimit,
+    params: serde_json::Map<String, Value>,
     /// Knows the key: the last line of defence of what an error says.
     redactor: Redactor,
     sent: Option<Digest>,
@@ -61,10 +71,15 @@ pub struct OpenAi {
 impl OpenAi {
     /// Checks the settings. Connects to nothing.
     pub fn new(host: Host, settings: Settings) -> Result<Self, SettingsError> {
-        let Settings { base_url, model, key, output_limit, stall_timeout } = settings;
-        let endpoint = Endpoint::new(host, &base_url, "chat/completions", key.as_ref(), stall_timeout)?;
+        let Settings { base_url, model, key, output_limit, headers, params, stall_timeout } = settings;
+        let path = "chat/completions";
+        let endpoint = Endpoint::new(host, &base_url, path, key.as_ref(), &headers, stall_timeout)?;
         let known = key.map(|key| ("provider key".to_owned(), key.expose().clone()));
-        Ok(Self { endpoint, model, output_limit, redactor: Redactor::new(known), sent: None })
+        let known = known
+            .into_iter()
+            .chain(headers.iter().map(|(name, value)| (name.clone(), value.expose().clone())));
+        let redactor = Redactor::new(known);
+        Ok(Self { endpoint, model, output_limit, params, redactor, sent: None })
     }
 
     /// The model that is asked.
@@ -102,7 +117,7 @@ impl OpenAi {
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        let body = wire::body(&self.model, self.output_limit, request)?;
+        let body = wire::body(&self.model, self.output_limit, &self.params, request)?;
         self.sent = Some(Digest::of(&body));
         let mut answer = self.endpoint.post(body).await?;
         if !(200..300).contains(&answer.status) {

@@ -42,6 +42,8 @@ fn provider(base_url: &str, stall_timeout: Duration) -> Provider {
         model: "m".to_owned(),
         key: Some(Secret::new(KEY.to_owned())),
         output_limit: OutputLimit::MaxTokens,
+        headers: Vec::new(),
+        params: serde_json::Map::new(),
         stall_timeout,
     };
     Provider::OpenAi(Box::new(OpenAi::new(Host::real(), settings).unwrap()))

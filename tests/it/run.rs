@@ -687,3 +687,37 @@ fn every_stop_reason_has_a_class() {
     ];
     assert_eq!(classes.into_iter().collect::<Vec<_>>(), wanted);
 }
+
+/// Headers whose values are secrets, and fields of the request; neither can take the place of what
+/// thcode sends itself, and no value of a header is ever told.
+#[test]
+fn more_headers_and_fields_are_sent_and_told_to_nobody() {
+    let env = TestEnv::new();
+    let mock = MockServer::start(vec![Answer::text("sesame-4711 is what it was"), Answer::text("x")]);
+    let base = mock.base_url();
+    let call = |more: &[&str]| {
+        let args = [&["--json", "the task"][..], more].concat();
+        env.asking(&base, &args).env("TENANT", "sesame-4711")
+    };
+    let sent = ["--header", "X-Tenant=env:TENANT", "--param", "temperature=0", "--param", "user=ci"];
+    let done = call(&sent).document();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let request = &mock.requests()[0];
+    assert_eq!(request.header("x-tenant"), Some("sesame-4711"));
+    assert_eq!((&request.json()["temperature"], &request.json()["user"]), (&json!(0), &json!("ci")));
+    assert!(!format!("{done:?}").contains("sesame"), "{done:?}");
+    for wrong in [
+        ["--param", "model=other"],
+        ["--param", "stream=false"],
+        ["--param", "temperature"],
+        ["--header", "X-Tenant=sesame-4711"],
+        ["--header", "Authorization=env:TENANT"],
+        ["--header", "X Y=env:TENANT"],
+        ["--header", "X-Tenant=env:NONESUCH"],
+    ] {
+        let refused = call(&wrong).document();
+        assert_eq!(refused.end().2, "bad-argument", "{wrong:?}: {refused:?}");
+        assert!(!format!("{refused:?}").contains("sesame"), "{refused:?}");
+    }
+    assert_eq!(mock.requests().len(), 1, "nothing that is wrong is sent");
+}

@@ -21,7 +21,21 @@ struct Body<'a> {
     max_completion_tokens: Option<u64>,
     stream: bool,
     stream_options: StreamOptions,
+    #[serde(flatten)]
+    params: &'a serde_json::Map<String, Value>,
 }
+
+/// Fields of the body that are this program's to fill.
+pub(super) const OWN_FIELDS: &[&str] = &[
+    "model",
+    "messages",
+    "tools",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "stream_options",
+    "n",
+];
 
 #[derive(Serialize)]
 struct StreamOptions {
@@ -78,6 +92,7 @@ struct WireSpec<'a> {
 pub(super) fn body(
     model: &str,
     output_limit: OutputLimit,
+    params: &serde_json::Map<String, Value>,
     request: &Request,
 ) -> Result<Vec<u8>, ProviderError> {
     let limit = Some(request.max_output_tokens);
@@ -105,6 +120,7 @@ pub(super) fn body(
         max_completion_tokens,
         stream: true,
         stream_options: StreamOptions { include_usage: true },
+        params,
     };
     serde_json::to_vec(&body).map_err(|_| {
         ProviderError::new(ProviderErrorKind::Client, "the request can't be written as JSON")
@@ -175,14 +191,15 @@ mod tests {
 
     #[test]
     fn the_body_is_these_very_bytes() {
-        let bytes = body("m", OutputLimit::MaxTokens, &request()).unwrap();
+        let bytes = body("m", OutputLimit::MaxTokens, &serde_json::Map::new(), &request()).unwrap();
         expect_test::expect![[r#"{"model":"m","messages":[{"role":"system","content":"be brief"},{"role":"user","content":"do it"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"read_file","arguments":"{\"path\": \"x\",  \"path\": \"y\"}"}},{"id":"b","type":"function","function":{"name":"read_file","arguments":"{\"malformed_arguments\":\"{\\\"path\\\": \"}"}}]},{"role":"tool","tool_call_id":"a","content":"one"},{"role":"tool","tool_call_id":"b","content":"two"},{"role":"assistant","content":"done"}],"tools":[{"type":"function","function":{"name":"read_file","description":"reads","parameters":{"type":"object"}}}],"max_tokens":99,"stream":true,"stream_options":{"include_usage":true}}"#]].assert_eq(&String::from_utf8(bytes).unwrap());
     }
 
     #[test]
     fn the_limit_has_its_field_and_no_tools_no_list() {
         let request = Request { tools: vec![], messages: vec![], ..request() };
-        let bytes = body("m", OutputLimit::MaxCompletionTokens, &request).unwrap();
+        let bytes =
+            body("m", OutputLimit::MaxCompletionTokens, &serde_json::Map::new(), &request).unwrap();
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(body["max_completion_tokens"], 99);
         assert_eq!(body.get("max_tokens"), None);
