@@ -102,6 +102,13 @@ pub fn output_is_input(file: &Path) -> Fail {
     Fail::usage(failure.action("name another file for the document"))
 }
 
+/// `-o` names a file of a state directory, or a key.
+pub(super) fn output_is_state(file: &Path) -> Fail {
+    let message = format!("-o: {} lies where a store keeps its own files", file.display());
+    let failure = Failure::new(CauseCode::OutputPathRefused, message);
+    Fail::usage(failure.action("name a file outside of the state directory for the document"))
+}
+
 impl From<WorkspaceError> for Fail {
     fn from(error: WorkspaceError) -> Self {
         let message = error.to_string();

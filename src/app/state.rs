@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Common, Fail};
+use super::{Common, Fail, failure};
 use crate::{
     crypto::{KeySource, Keys},
-    host::Host,
+    host::{Host, own_file},
     journal::{self, JournalError},
     redact::Secret,
-    store::{Head, ReadStore, StatePlace, StoreError, state_place},
+    store::{Head, ReadStore, StatePlace, StoreError, is_kept, state_base, state_place},
 };
 
 /// The variable that holds the key itself.
@@ -44,6 +44,21 @@ pub fn key_source(host: &Host, place: &StatePlace, options: &StateOptions) -> Ke
 /// Where the state of a workspace is. Where a directory was named, `root` doesn't matter.
 pub fn place(host: &Host, root: &str, options: &StateOptions) -> Result<StatePlace, Fail> {
     Ok(state_place(host, root, options.dir.as_deref())?)
+}
+
+/// Whether a file lies where a store keeps its own. With what the caller says about the state, a store
+/// counts that isn't made yet.
+fn keeps(host: &Host, options: &StateOptions, file: &Path) -> bool {
+    let Some(file) = own_file::target(file) else { return false };
+    let given = options.dir.as_deref().and_then(|dir| state_place(host, "", Some(dir)).ok());
+    let base = state_base(host).ok().and_then(|base| std::fs::canonicalize(base).ok());
+    is_kept(&file, given.as_ref()) || base.is_some_and(|base| file.starts_with(base))
+}
+
+/// Refuses to write a document where a store keeps its own: it would take the place of the journal or
+/// of the key.
+pub fn spare(host: &Host, options: &StateOptions, file: &Path) -> Result<(), Fail> {
+    if keeps(host, options, file) { Err(failure::output_is_state(file)) } else { Ok(()) }
 }
 
 /// The place that a reading verb means: the named state directory, wherever it lies, else the one of

@@ -80,7 +80,7 @@ fn without_verb(host: &Host, bad: args::NotAVerb, ending: &Arc<Ending>) -> ExitC
         // The usage error is the news; a signal ends the process as it ends any other.
         tracing::debug!("signals aren't heard: {error}");
     }
-    output.check_anyway();
+    output.check_anyway(host);
     output.print(&redactor, product)
 }
 
@@ -98,13 +98,13 @@ fn dispatch(
     output: &Output,
     heard: io::Result<Stop>,
 ) -> Result<Product, Fail> {
-    output.spare(&cli.inputs())?;
+    let common = cli.common.app();
+    output.spare(host, &cli.inputs(), &common.state)?;
     output.check()?;
     let stop = heard.map_err(|error| app::run::cannot_start(&error))?;
     if host.fault("panic") {
         panic_on_purpose();
     }
-    let common = cli.common.app();
     match cli.verb {
         Verb::Run(run) => {
             run::dispatch(host, redactor, &common, *run, output, stop).map(Product::Document)

@@ -29,7 +29,7 @@ use super::{
     text,
 };
 use crate::{
-    app::{self, Ended, Fail, Finished},
+    app::{self, Ended, Fail, Finished, state::StateOptions},
     contract::{
         Document as _, ExitClass, FailureDocument, registry,
         stream::{StreamEvent, StreamEventSchema, StreamPayload},
@@ -139,9 +139,18 @@ impl Output {
         self.format == OutputFormat::StreamJson
     }
 
-    /// Refuses, before anything is done, to write over what is read.
-    pub(super) fn spare(&self, inputs: &[PathBuf]) -> Result<(), Fail> {
+    /// Refuses, before anything is done, to write over what is read or kept.
+    pub(super) fn spare(
+        &self,
+        host: &Host,
+        inputs: &[PathBuf],
+        state: &StateOptions,
+    ) -> Result<(), Fail> {
         let Some(file) = self.file.as_deref() else { return Ok(()) };
+        if let Err(fail) = app::state::spare(host, state, file) {
+            self.refused.store(true, Ordering::Relaxed);
+            return Err(fail);
+        }
         // Of a folder each policy file is read.
         let named = |input: &PathBuf| match file.file_name() {
             Some(name) if input.is_dir() && name.to_string_lossy().ends_with(".policy.toml") => {
@@ -164,8 +173,9 @@ impl Output {
     }
 
     /// As [`Output::check`], where the command line is wrong already, and the document says that.
-    pub(super) fn check_anyway(&self) {
-        let refused = self.refused.load(Ordering::Relaxed);
+    pub(super) fn check_anyway(&self, host: &Host) {
+        let spared = self.spare(host, &[], &StateOptions::default());
+        let refused = self.refused.load(Ordering::Relaxed) || spared.is_err();
         self.refused.store(self.check().is_err() || refused, Ordering::Relaxed);
     }
 

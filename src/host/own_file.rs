@@ -79,6 +79,14 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
+/// The file that [`write()`] to this path would make or replace, links followed; `None` where it
+/// would be refused.
+pub fn target(path: &Path) -> Option<PathBuf> {
+    let place = Place::of(path).ok()?;
+    let parent = std::fs::canonicalize(&place.parent).ok()?;
+    Some(parent.join(place.target.file_name()?))
+}
+
 /// Bytes of a file's name.
 const LONGEST_NAME: usize = 255;
 

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::StoreError;
 use crate::crypto::{Context, MAC_BYTES, Mac, MacKey};
 
-const FILE: &str = "head";
+pub(super) const FILE: &str = "head";
 const SLOT_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"thcHead1";
 /// Magic, sequence, hash, MAC, checksum.
@@ -96,7 +96,8 @@ impl Anchor {
 /// The newest head that a whole slot tells; `None` if no slot is whole or nothing was written yet.
 pub(super) fn read(dir: &Path) -> Result<Option<(Head, Mac)>, StoreError> {
     let path = dir.join(FILE);
-    match File::open(&path) {
+    // A pipe under this name would keep its reader waiting for ever.
+    match OpenOptions::new().read(true).custom_flags(nonblock()).open(&path) {
         Ok(file) => Ok(slots(&file).into_iter().flatten().max_by_key(|(head, _)| head.seq)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(StoreError::Io { path, source }),
@@ -110,6 +111,10 @@ pub(super) fn authentic(key: &MacKey, store: &[u8; 16], head: Head, mac: &Mac) -
 
 pub(super) fn nofollow() -> i32 {
     i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
+}
+
+pub(super) fn nonblock() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0)
 }
 
 fn context(store: &[u8; 16], head: Head) -> Context {
@@ -137,6 +142,17 @@ fn slots(file: &File) -> [Option<(Head, Mac)>; 2] {
 mod tests {
     use super::*;
     use crate::{crypto::StoreSecret, host::Host};
+
+    #[test]
+    fn a_pipe_in_its_place_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join(FILE);
+        assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        let place = dir.path().to_owned();
+        std::thread::spawn(move || tell.send(read(&place).unwrap().is_none()));
+        assert_eq!(told.recv_timeout(std::time::Duration::from_secs(5)), Ok(true));
+    }
 
     #[test]
     fn the_newest_whole_slot_holds_and_every_flip_is_noticed() {

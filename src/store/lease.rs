@@ -151,17 +151,23 @@ fn tell(file: &mut File, holder: &Holder) -> io::Result<()> {
 /// The runner that holds a state directory now, as far as a reader can tell. Asks the kernel, which
 /// takes the lock for a moment, shared; a runner that comes just then waits for longer than that.
 pub fn live_holder(dir: &Path) -> Option<Holder> {
-    let file = File::open(dir.join(LOCK_FILE)).ok()?;
+    let file = lock_file(dir)?;
     match flock(file.as_fd(), FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => holder(dir),
         Ok(()) | Err(_) => None,
     }
 }
 
+/// The lock file, for reading. A pipe in its place keeps nobody waiting.
+fn lock_file(dir: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(super::anchor::nonblock()).open(dir.join(LOCK_FILE)).ok()
+}
+
 /// Who the lock file of a state directory names.
 fn holder(dir: &Path) -> Option<Holder> {
     let mut text = String::new();
-    File::open(dir.join(LOCK_FILE)).ok()?.take(4096).read_to_string(&mut text).ok()?;
+    lock_file(dir)?.take(4096).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 

@@ -18,7 +18,7 @@ pub use crate::crypto::KeySource;
 pub use anchor::{Anchor, Head};
 pub use lease::{Holder, Lease, LeaseError, live_holder};
 pub use open::{Store, StoreFacts};
-pub use place::{StatePlace, state_base, state_place};
+pub use place::{StatePlace, is_kept, state_base, state_place};
 pub use reader::ReadStore;
 pub use rows::{RowDigest, Rows, View};
 pub use tx::{Durability, Tx};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::StoreError;
+use super::{StoreError, anchor, open::DATABASE};
 use crate::{host::Host, id::Digest};
 
 /// The state directory of a workspace, and the key file beside it.
@@ -40,6 +40,20 @@ pub fn state_base(host: &Host) -> Result<PathBuf, StoreError> {
         .or_else(|| host.home().map(|home| home.join(".local/state")))
         .map(|base| base.join("thcode"))
         .ok_or(StoreError::NoPlace)
+}
+
+/// Whether this file is a store's own: in a state directory, or the key file beside one. `meant` is
+/// a place that may not be made yet. The path is an absolute one without links.
+pub fn is_kept(file: &Path, meant: Option<&StatePlace>) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let beside = |key: &Path| key.file_name().zip(key.parent()).map(|(name, dir)| real(dir).join(name));
+    let meant = meant.is_some_and(|place| {
+        file.starts_with(real(&place.dir)) || beside(&place.key).is_some_and(|key| key == file)
+    });
+    // Other programs have a `state.db` as well.
+    let store = |dir: &Path| dir.join(DATABASE).is_file() && dir.join(anchor::FILE).is_file();
+    let key = file.extension().is_some_and(|extension| extension == "key");
+    meant || file.ancestors().skip(1).any(store) || (key && store(&file.with_extension("")))
 }
 
 /// Refuses a place where the store would be the user's own content, or somebody else's choice.

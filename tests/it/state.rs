@@ -402,6 +402,70 @@ fn looking_works_where_nothing_can_be_written() {
     assert!(!bench.place.dir.join("state.db-shm").exists());
 }
 
+/// A document in the place of the journal or the key is the end of all that is sealed.
+#[test]
+fn no_document_is_written_where_a_store_keeps_its_own() {
+    let bench = Bench::kept();
+    let before = bench.kept_bytes();
+    let dir = &bench.place.dir;
+    let elsewhere = bench.env.beside("elsewhere");
+    assert!(Command::new("cp").arg("-a").arg(dir).arg(&elsewhere).status().unwrap().success());
+    let key = bench.env.outside("elsewhere.key", fs::read(&bench.place.key).unwrap());
+    symlink(dir.join("head"), bench.env.beside("link.json")).unwrap();
+    let mut refused: Vec<PathBuf> =
+        ["head", "lock", "state.db", "state.db-wal", "state.db-journal", "new.json"]
+            .iter()
+            .flat_map(|name| [dir.join(name), elsewhere.join(name)])
+            .collect();
+    refused.extend([bench.place.key.clone(), key, bench.env.beside("link.json")]);
+    for file in &refused {
+        for verb in [&["session", "list"][..], &["schema", "list"], &["no-such-verb"]] {
+            let (there, bytes) = (file.exists(), fs::read(file).ok());
+            let args = [verb, &["--json", "-o", file.to_str().unwrap()]].concat();
+            let done = bench.env.thcode(&args).document();
+            assert_eq!(done.code, Some(2), "{file:?} {verb:?}: {done:?}");
+            if verb[0] != "no-such-verb" {
+                assert_eq!(done.end().2, "output-path-refused", "{file:?} {verb:?}");
+            }
+            assert_eq!((there, bytes), (file.exists(), fs::read(file).ok()), "{file:?} {verb:?}");
+        }
+    }
+    assert!(before == bench.kept_bytes());
+    // Beside a store, and in a directory of somebody else's `state.db`, it is nobody's.
+    bench.env.outside("other/state.db", "x");
+    for free in ["free.json", "other/free.json"] {
+        let file = bench.env.beside(free);
+        let done =
+            bench.env.thcode(&["session", "list", "--json", "-o", file.to_str().unwrap()]).document();
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+}
+
+/// The key of a store that isn't made yet is no place for a document either.
+#[test]
+fn no_document_takes_the_place_of_a_key_that_is_made_only_now() {
+    let env = TestEnv::new();
+    let cassette = env.cassette(&[json!({"text": "done"})]).display().to_string();
+    let state = env.beside("fresh");
+    for out in ["fresh.key", "fresh/o.json"] {
+        let out = env.beside(out).display().to_string();
+        let args = [
+            "run",
+            "--cassette",
+            &cassette,
+            "--state-dir",
+            state.to_str().unwrap(),
+            "--json",
+            "-o",
+            &out,
+            "x",
+        ];
+        let done = env.thcode(&args).document();
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(!Path::new(&out).exists() && !state.exists());
+    }
+}
+
 #[test]
 fn a_bad_key_is_told_and_nothing_is_made_of_it() {
     let bench = Bench::kept();
