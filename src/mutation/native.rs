@@ -11,7 +11,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fgetxattr, fsetxattr,
-        fstat, fsync, linkat, mkdirat, openat, openat2, renameat, renameat_with, unlinkat,
+        fstat, fsync, linkat, mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
     },
     io::Errno,
     process::{Gid, Uid},
@@ -166,6 +166,11 @@ pub(super) fn put_back(_: &DispatchCommitted, parent: &Parent, temp: &str) -> Re
 /// Removes our own temporary or quarantined file.
 pub(super) fn remove(_: &DispatchCommitted, parent: &Parent, temp: &str) -> Result<(), Errno> {
     unlinkat(&parent.fd, temp, AtFlags::empty())
+}
+
+/// Whether nothing stands under our own name; `false` where that can't be told.
+pub(super) fn is_gone(parent: &Parent, temp: &str) -> bool {
+    matches!(statat(&parent.fd, temp, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
 
 /// Removes the innermost directories that were made for a target which then wasn't, as far as they

@@ -61,7 +61,9 @@ pub(super) fn write(
 
 fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan<'_>) -> Published {
     let give_up = |refusal| {
-        let left = !matches!(native::remove(proof, parent, plan.temp), Ok(()) | Err(Errno::NOENT));
+        // A read-only file system refuses to remove even what was never made.
+        let left =
+            native::remove(proof, parent, plan.temp).is_err() && !native::is_gone(parent, plan.temp);
         Published::Unchanged { refusal, left }
     };
     let file = match native::write_temp(proof, parent, plan.temp, plan.bytes, plan.like, plan.new_mode) {

@@ -437,3 +437,37 @@ fn over_the_cap_a_change_is_refused_unless_the_policy_names_it() {
     assert_eq!(document["excludedEffects"]["unprotected"][0]["target"], "big.bin");
     assert!(!env.workspace().join("big.bin").exists());
 }
+
+/// What was never made isn't left behind: on a read-only disk no operation stands after the run.
+#[test]
+fn on_a_read_only_disk_nothing_is_left_standing() {
+    let env = TestEnv::new();
+    env.file("a.txt", "old\n");
+    let calls = calls(&[create("new.txt", "x"), edit("a.txt", "old", "new"), delete("a.txt")]);
+    let run = Run::new(&env, &[calls, json!({"text": "done"})]);
+    let script = "mount --bind . . && mount -o remount,ro,bind . || exit 99; cd \"$PWD\"; exec \"$@\"";
+    let mut call = run.call();
+    let mut command = Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_thcode"))
+        .args(run.args.iter())
+        .current_dir(env.workspace())
+        .env_clear()
+        .env("HOME", env.home())
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    call.command = command;
+    let done = finish(call.start());
+    if done.code == Some(99) || done.stderr.contains("unshare") {
+        skipped("the read-only disk of vault.rs, no mount namespace", done.stderr.trim());
+        return;
+    }
+    done.check_document();
+    let failed = done.json()["operations"].as_array().unwrap().clone();
+    assert_eq!(failed.iter().filter(|operation| operation["status"] == "failed").count(), 3, "{done:?}");
+    let told = env.thcode(&["recover", "--json"]).document();
+    assert_eq!((told.code, told.json()["operations"].clone()), (Some(0), json!([])), "{told:?}");
+}
