@@ -32,9 +32,10 @@ const CODE: i32 = 130;
 const HANDLES: usize = 6;
 
 /// A signal, and what it means here.
+#[derive(Clone, Copy)]
 struct Known {
     name: &'static str,
-    number: Number,
+    number: i32,
     /// Taken even if it was ignored at the start.
     always: bool,
     /// Sent by a person or an engine. The others come from timers and limits, again and again, so
@@ -43,7 +44,7 @@ struct Known {
 }
 
 const fn known(name: &'static str, number: Number, always: bool, meant: bool) -> Known {
-    Known { name, number, always, meant }
+    Known { name, number: number.as_raw(), always, meant }
 }
 
 /// Every signal that would end the process and can be caught, but for faults of the program.
@@ -55,11 +56,50 @@ const KNOWN: &[Known] = &[
     known("SIGUSR1", Number::USR1, false, true),
     known("SIGUSR2", Number::USR2, false, true),
     known("SIGPWR", Number::POWER, false, true),
+    known("SIGSTKFLT", Number::STKFLT, false, true),
     known("SIGIO", Number::IO, false, false),
     known("SIGALRM", Number::ALARM, false, false),
     known("SIGVTALRM", Number::VTALARM, false, false),
     known("SIGPROF", Number::PROF, false, false),
     known("SIGXCPU", Number::XCPU, false, false),
+];
+
+/// The number of the first real-time signal that the C library doesn't use itself.
+const FIRST_REAL_TIME: i32 = 34;
+
+/// The real-time signals, which end a process that doesn't listen to them.
+const REAL_TIME: [&str; 31] = [
+    "SIGRTMIN",
+    "SIGRTMIN+1",
+    "SIGRTMIN+2",
+    "SIGRTMIN+3",
+    "SIGRTMIN+4",
+    "SIGRTMIN+5",
+    "SIGRTMIN+6",
+    "SIGRTMIN+7",
+    "SIGRTMIN+8",
+    "SIGRTMIN+9",
+    "SIGRTMIN+10",
+    "SIGRTMIN+11",
+    "SIGRTMIN+12",
+    "SIGRTMIN+13",
+    "SIGRTMIN+14",
+    "SIGRTMIN+15",
+    "SIGRTMIN+16",
+    "SIGRTMIN+17",
+    "SIGRTMIN+18",
+    "SIGRTMIN+19",
+    "SIGRTMIN+20",
+    "SIGRTMIN+21",
+    "SIGRTMIN+22",
+    "SIGRTMIN+23",
+    "SIGRTMIN+24",
+    "SIGRTMIN+25",
+    "SIGRTMIN+26",
+    "SIGRTMIN+27",
+    "SIGRTMIN+28",
+    "SIGRTMIN+29",
+    "SIGRTMIN+30",
 ];
 
 /// Begins to listen. The value becomes the name of the first signal that comes; `answer` is called
@@ -73,10 +113,12 @@ pub fn listen(
     let guard = runtime.enter();
     let ignored = ignored();
     let mut signals = SelectAll::new();
-    for known in KNOWN {
-        let bit = u32::try_from(known.number.as_raw() - 1).unwrap_or(0);
+    let real_time = REAL_TIME.iter().zip(FIRST_REAL_TIME..);
+    let real_time = real_time.map(|(&name, number)| Known { name, number, always: false, meant: true });
+    for known in KNOWN.iter().copied().chain(real_time) {
+        let bit = u32::try_from(known.number - 1).unwrap_or(0);
         if known.always || ignored.unbounded_shr(bit) & 1 == 0 {
-            let signal = signal(SignalKind::from_raw(known.number.as_raw()))?;
+            let signal = signal(SignalKind::from_raw(known.number))?;
             signals.push(Box::pin(each(signal, known)));
         }
     }
@@ -133,7 +175,7 @@ fn try_handles() -> io::Result<()> {
     Ok(())
 }
 
-fn each(signal: Signal, known: &'static Known) -> impl futures_util::Stream<Item = &'static Known> {
+fn each(signal: Signal, known: Known) -> impl futures_util::Stream<Item = Known> {
     futures_util::stream::unfold(signal, move |mut signal| async move {
         signal.recv().await.map(|()| (known, signal))
     })
