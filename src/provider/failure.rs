@@ -112,8 +112,9 @@ pub(super) fn plain_word(word: &str) -> Option<&str> {
 /// What a `Retry-After` header asks for: seconds, or a date.
 pub(super) fn retry_after_ms(value: &str, host: &Host) -> Option<u64> {
     let value = value.trim();
-    if let Ok(seconds) = value.parse::<u64>() {
-        return Some(seconds.saturating_mul(1000));
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More than a number holds is longer than anybody waits, not nothing.
+        return Some(value.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1000));
     }
     let date = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
     let now: jiff::Timestamp = host.now().to_string().parse().ok()?;
@@ -325,6 +326,7 @@ mod tests {
         assert_eq!(at("7"), Some(7000));
         assert_eq!(at(" 0 "), Some(0));
         assert_eq!(at("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(at("99999999999999999999"), Some(u64::MAX), "longer than a number is no nothing");
         assert_eq!(at("Sun, 06 Nov 1994 08:49:37 GMT"), Some(0));
         for value in ["-1", "soon", "", "1.5"] {
             assert_eq!(at(value), None, "{value}");
