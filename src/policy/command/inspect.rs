@@ -117,11 +117,12 @@ const FIND_FLAGS: &[&str] = &[
     "-type",
 ];
 
-/// The set, without `sed` and `echo`.
+/// The set, without `sed` and `echo`. No flag is in it that follows the links which a walk meets: those
+/// lead out of the workspace, and no word tells. Nor one that takes `rg` to hidden files.
 const SET: &[Looks] = &[
     looks(
         &["ls"],
-        "1ACFGLRSacdfghiklnopqrstux",
+        "1ACFGRSacdfghiklnopqrstux",
         "",
         &["--all", "--almost-all", "--color=", "--recursive"],
     ),
@@ -130,12 +131,12 @@ const SET: &[Looks] = &[
     looks(&["head"], "qvz0123456789", "cn", &["--bytes=", "--lines="]),
     looks(&["tail"], "qvz0123456789", "cn", &["--bytes=", "--lines="]),
     looks(&["wc"], "Lclmw", "", &["--bytes", "--lines", "--words"]),
-    looks(&["grep"], "EFGHILPRZabchilnoqrsvwxz0123456789", "ABCem", GREP_FLAGS),
-    looks(&["egrep"], "HILRabchilnoqrsvwx", "ABCem", GREP_FLAGS),
-    looks(&["fgrep"], "HILRabchilnoqrsvwx", "ABCem", GREP_FLAGS),
+    looks(&["grep"], "EFGHILPZabchilnoqrsvwxz0123456789", "ABCem", GREP_FLAGS),
+    looks(&["egrep"], "HILabchilnoqrsvwx", "ABCem", GREP_FLAGS),
+    looks(&["fgrep"], "HILabchilnoqrsvwx", "ABCem", GREP_FLAGS),
     looks(
         &["rg"],
-        "FHILNPSUacilnoqsuvwx",
+        "FHINPSUacilnoqsvwx",
         "ABCTegmt",
         &[
             "--color=",
@@ -144,7 +145,6 @@ const SET: &[Looks] = &[
             "--files-with-matches",
             "--fixed-strings",
             "--glob=",
-            "--hidden",
             "--ignore-case",
             "--line-number",
             "--max-count=",
@@ -191,6 +191,7 @@ pub(in crate::policy) fn inspects(command: &CommandFacts) -> bool {
                     !word.starts_with('-') && Operands::WorkspacePathsOrRevs.cover(command, at + 3)
                 })
         }
+        ["jq", rest @ ..] if rest.iter().any(|word| reads_modules(word)) => false,
         words => SET.iter().any(|looks| looks.covers(command, words)),
     }
 }
@@ -199,6 +200,17 @@ pub(in crate::policy) fn inspects(command: &CommandFacts) -> bool {
 pub(super) fn prints_lines(script: &str) -> bool {
     script.strip_suffix('p').is_some_and(|lines| {
         !lines.is_empty() && lines.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | '$'))
+    })
+}
+
+/// Whether a program of `jq` may name a file itself: `import "x" as $x {search: "/etc"};`. A field of
+/// that name is none.
+fn reads_modules(program: &str) -> bool {
+    ["import", "include"].iter().any(|directive| {
+        program.match_indices(directive).any(|(at, _)| {
+            let before = program.get(..at).and_then(|text| text.chars().next_back());
+            !before.is_some_and(|c| matches!(c, '.' | '"' | '_') || c.is_alphanumeric())
+        })
     })
 }
 
@@ -314,6 +326,7 @@ mod tests {
             "cut -d: -f1 a",
             "tr a-z A-Z",
             "jq -r .name package.json",
+            "jq '.include, .paths.import' tsconfig.json",
             "cat -- -x",
             "git branch --show-current",
         ] {
@@ -330,6 +343,16 @@ mod tests {
             "head -1 /etc/hosts",
             "tail -f a",
             "grep -f /etc/x a",
+            "grep -R x .",
+            "grep -rR x .",
+            "egrep -R x .",
+            "ls -RL",
+            "rg -L x",
+            "rg --follow x",
+            "rg -uu x",
+            "rg --hidden x",
+            r#"jq -n 'import "config" as $c {search: "/root/.docker"}; $c'"#,
+            r#"jq 'module {}; include "x" {search: "/x"}; .' a"#,
             "rg --pre sh x",
             "rg --hostname-bin ./x y",
             "rg -z x",
