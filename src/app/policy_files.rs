@@ -181,8 +181,8 @@ fn refuse_repo_grants(set: &PolicySet) -> Result<(), Fail> {
     let file = if first.file.contains(':') { "PATH" } else { first.file.as_str() };
     let failure = Failure::new(CauseCode::PolicyGrantsFromWorkspace, message)
         .action(format!("name a reviewed revision: --policy git:origin/main:{file}"))
-        .action(format!("or pin what was reviewed: --policy-digest {}", set.digest()))
-        .action("or keep the file outside the workspace");
+        .action(format!("pin what was reviewed: --policy-digest {}", set.digest()))
+        .action("keep the file outside the workspace");
     Err(Fail::usage(failure))
 }
 

@@ -144,7 +144,7 @@ fn missing(host: &Host) -> Failure {
     let presets: Vec<String> = presets.collect();
     Failure::new(CauseCode::ProviderMissing, "no provider was named")
         .action(format!("name one with --provider: {}", presets.join(", ")))
-        .action("or replay replies from a file with --cassette FILE")
+        .action("replay replies from a file with --cassette FILE")
 }
 
 fn scripted(path: &std::path::Path, options: &ProviderOptions) -> Result<Chosen, Fail> {
@@ -249,5 +249,5 @@ fn key_missing(provider: &str, variable: &str, own: bool) -> Failure {
         .action(format!(
             "set {variable} in the job's environment (a secret of the pipeline), never as an argument"
         ))
-        .action("or name another variable with --api-key-env")
+        .action("name another variable with --api-key-env")
 }
