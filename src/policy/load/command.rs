@@ -71,6 +71,14 @@ fn of_string(page: &mut Page, value: &read::Value<'_>) -> Option<NamedCommand> {
         None => (whole, Rest::None),
     };
     match words(command) {
+        Ok(argv) if argv.iter().any(|word| word.contains('…') || word == "...") => {
+            // As a word it would be looked for in vain, and a deny would deny nothing.
+            page.fault(
+                value.span(),
+                "that anything may follow is said by ` …` (a space and one sign) at the end; `argv` takes any word as it is",
+            );
+            None
+        }
         Ok(argv) => {
             let argv = argv.into_iter().map(|word| vec![word]).collect();
             let pattern = CommandPattern::Exact(Exact { argv, rest });
@@ -137,6 +145,13 @@ fn of_table(
     for program in &shape.program {
         if program.contains('/') {
             page.fault(value.span(), "`program` is a file name, without a directory");
+        }
+    }
+    for (key, words) in [("program", &shape.program), ("subcommand", &shape.subcommand)] {
+        if words.iter().any(|word| word.contains(|c: char| c.is_whitespace() || matches!(c, '*' | '?')))
+        {
+            // It would match nothing, and a deny would deny nothing.
+            page.fault(value.span(), format!("`{key}` is one word, and no pattern"));
         }
     }
     if shape == Shape::default() {

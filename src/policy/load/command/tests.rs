@@ -15,6 +15,30 @@ fn mistakes_in_a_condition_on_commands_are_told_where_they_are() {
             "6:16 `when.command` names nothing, so it covers nothing",
         ),
         (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = \"git push ...\"",
+            "6:16 that anything may follow is said by ` …` (a space and one sign) at the end; `argv` takes any word as it is",
+        ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = \"git push…\"",
+            "6:16 that anything may follow is said by ` …` (a space and one sign) at the end; `argv` takes any word as it is",
+        ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = \"git … push\"",
+            "6:16 that anything may follow is said by ` …` (a space and one sign) at the end; `argv` takes any word as it is",
+        ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = \"…\"",
+            "6:16 that anything may follow is said by ` …` (a space and one sign) at the end; `argv` takes any word as it is",
+        ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = { program = \"git push\" }",
+            "6:16 `program` is one word, and no pattern",
+        ),
+        (
+            "effect = \"deny\"\ntools = [\"run_command\"]\nwhen.command = { program = \"*\" }",
+            "6:16 `program` is one word, and no pattern",
+        ),
+        (
             "effect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = \"cargo test | tee x\"",
             "6:16 a command is words and quotes alone: `|` is for a shell, and none reads this",
         ),
