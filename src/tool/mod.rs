@@ -14,6 +14,7 @@ pub mod registry;
 pub mod resolve;
 mod search_text;
 pub mod shape;
+mod shown;
 pub mod write_files;
 
 pub use args::{ArgumentLimits, BadArguments};

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read as _};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Done, ToolContext, ToolError, bounded::Bounded, resolve::Resolved};
+use super::{Done, ToolContext, ToolError, bounded::Bounded, resolve::Resolved, shown::shown};
 use crate::{id::Digest, mutation::MOST_EDITED_BYTES, workspace::Kind};
 
 /// Bytes of the file that one call tells.
@@ -179,16 +179,9 @@ impl Window {
 
     fn decoded(&self, first: u64) -> (&'static str, String) {
         let with_bom = first == 1 && self.bytes.starts_with("\u{feff}".as_bytes());
-        let mut body = String::with_capacity(self.bytes.len());
-        let mut invalid = false;
-        for chunk in self.bytes.utf8_chunks() {
-            body.push_str(chunk.valid());
-            for byte in chunk.invalid() {
-                invalid = true;
-                body.push_str(&format!("\\x{byte:02X}"));
-            }
-        }
-        match (invalid, with_bom) {
+        let body = shown(&self.bytes);
+        let is_text = std::str::from_utf8(&self.bytes).is_ok();
+        match (!is_text, with_bom) {
             (true, _) => ("not UTF-8 (bytes that are not are shown as \\xNN)", body),
             (false, true) => ("UTF-8 with BOM", body.trim_start_matches('\u{feff}').to_owned()),
             (false, false) => ("UTF-8", body),

@@ -13,6 +13,7 @@ use super::{
     bounded::Bounded,
     list_files::{path_glob, tell_skipped, told_path},
     resolve::{Resolved, read_of},
+    shown::shown,
 };
 use crate::workspace::{EntryKind, Kind, Look, Skip, Spot, Step, Walk};
 
@@ -203,7 +204,7 @@ struct Hits<'a> {
 
 impl Hits<'_> {
     fn tell(&mut self, mark: char, number: Option<u64>, line: &[u8]) {
-        let line = String::from_utf8_lossy(line);
+        let line = shown(line);
         let line = line.trim_end_matches(['\n', '\r']);
         let shown: String = line.chars().take(LINE).collect();
         let cut = if shown.len() < line.len() { " [line cut]" } else { "" };

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::tool::shown::{beginning, ending, shown};
+
 /// Bytes of the head that are kept.
 const HEAD: usize = 64 * 1024;
 /// Bytes of the tail that are kept.
@@ -39,13 +41,13 @@ impl Output {
         let left_out = self.total.saturating_sub(kept);
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         if left_out == 0 {
-            return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
+            return shown(&[self.head.as_slice(), &tail].concat());
         }
         format!(
             "{}\n[{left_out} of {} bytes left out here]\n{}",
-            String::from_utf8_lossy(&self.head),
+            shown(beginning(&self.head)),
             self.total,
-            String::from_utf8_lossy(&tail)
+            shown(ending(&tail))
         )
     }
 
@@ -54,7 +56,7 @@ impl Output {
         let all = self.head.iter().chain(&self.tail).copied();
         let skip = (self.head.len() + self.tail.len()).saturating_sub(most);
         let bytes: Vec<u8> = all.skip(skip).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        shown(if skip == 0 { &bytes } else { ending(&bytes) })
     }
 }
 
@@ -80,6 +82,13 @@ mod tests {
         )));
         assert!(told.len() < 132_000);
         assert_eq!(output.last(6), "ende\u{301}");
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_told_by_its_bytes() {
+        let mut output = Output::default();
+        output.push(b"caf\xe9\n");
+        assert_eq!((output.told(), output.last(2)), ("caf\\xE9\n".to_owned(), "\\xE9\n".to_owned()));
     }
 
     #[test]
