@@ -1,9 +1,10 @@
 //! Whether the work holds: what the caller asked for is looked at after the final answer, told to the
 //! model where it doesn't hold and a round is left, and decides the class. A green rests on proof.
 
-use std::time::Duration;
+use std::{sync::Arc, thread, time::Duration};
 
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::{
     command::{Commanded, Outcome},
@@ -25,6 +26,8 @@ use crate::{
 
 /// How often a final text that isn't of the asked form may be mended.
 const REPAIRS: u32 = 1;
+/// What the main thread has, too.
+const STACK: usize = 8 << 20;
 /// How many violations of the schema the model is told.
 const MOST_TOLD: usize = 10;
 
@@ -38,7 +41,7 @@ pub struct Expectations {
     /// Whether files must have changed.
     pub changes: ExpectedChanges,
     /// The form of the final text.
-    pub output: Option<OutputSchema>,
+    pub output: Option<Arc<OutputSchema>>,
 }
 
 /// Whether files must have changed.
@@ -114,7 +117,7 @@ impl Turn<'_> {
             return Held::Over(end);
         }
         self.looked.answers += 1;
-        if let Some(held) = self.hold_output(&end) {
+        if let Some(held) = self.hold_output(&end).await {
             return held;
         }
         if let Some(held) = self.hold_commands(&end).await {
@@ -134,11 +137,15 @@ impl Turn<'_> {
         self.record.iterations < self.limits.iterations
     }
 
-    fn hold_output(&mut self, end: &End) -> Option<Held> {
-        let schema = self.expect.output.as_ref()?;
+    async fn hold_output(&mut self, end: &End) -> Option<Held> {
+        let schema = Arc::clone(self.expect.output.as_ref()?);
         let wrong = match serde_json::from_str::<Value>(end.text.trim()) {
             Ok(value) => {
-                let found = schema.violations(&value);
+                let looking = violations(schema, value.clone());
+                let found = match self.watch.over("the form of the answer", looking).await {
+                    Ok(found) => found,
+                    Err(cut) => return Some(Held::Over(self.cut(cut))),
+                };
                 if found.is_empty() {
                     self.record.structured_output = Some(value);
                     return None;
@@ -293,6 +300,21 @@ fn how(broken: &Verification) -> String {
         (None, true, _) => "its time ran out".to_owned(),
         (None, false, Some(_)) => "it was ended by a signal".to_owned(),
         (None, false, None) => "it couldn't be started".to_owned(),
+    }
+}
+
+/// Where the answer departs from the schema. A schema can branch so often that this takes years: it is
+/// looked at on a thread that nobody has to wait for.
+async fn violations(schema: Arc<OutputSchema>, value: Value) -> Vec<SchemaViolation> {
+    let (tell, told) = oneshot::channel();
+    let (also, same) = (Arc::clone(&schema), value.clone());
+    let looking = thread::Builder::new().name("schema".to_owned()).stack_size(STACK).spawn(move || {
+        // Nobody listens any more once the turn's time is over.
+        tell.send(also.violations(&same)).ok()
+    });
+    match (looking, told.await) {
+        (Ok(_), Ok(found)) => found,
+        (Err(_), _) | (_, Err(_)) => schema.violations(&value),
     }
 }
 

@@ -198,7 +198,7 @@ fn expectations(options: &RunOptions) -> Result<Expectations, Fail> {
     });
     let output = options.output_schema.as_deref().map(|file| {
         let text = input::read_text(file, MOST_SCHEMA_BYTES)?;
-        OutputSchema::compile(&text).map_err(|told| {
+        OutputSchema::compile(&text).map(Arc::new).map_err(|told| {
             let message = format!("--output-schema {}: {told}", file.display());
             Fail::usage(Failure::new(CauseCode::OutputSchemaInvalid, message))
         })

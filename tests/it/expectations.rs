@@ -85,6 +85,31 @@ fn a_check_that_holds_vouches_for_the_work() {
     assert_eq!(db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), 4);
 }
 
+/// A schema of 2^40 ways: the turn's time and a signal end the looking.
+#[test]
+fn a_schema_without_end_does_not_hold_the_end_up() {
+    let env = TestEnv::new();
+    let mut ways = serde_json::Map::new();
+    for at in 0..40 {
+        let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
+        ways.insert(format!("d{at}"), json!({"anyOf": [next, next]}));
+    }
+    ways.insert("d40".to_owned(), json!({"type": "null"}));
+    let schema = env.outside("s.json", json!({"$defs": ways, "$ref": "#/$defs/d0"}).to_string());
+    let schema = schema.display().to_string();
+    let begun = Instant::now();
+    let more = ["--output-schema", &schema, "--max-wall-time", "1s"];
+    let done = run(&env, &[text("{}")], &more);
+    assert_eq!(end(&done), ("BUDGET_EXHAUSTED".into(), "wall-time-limit".into(), Some(40)));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let child = call_with(&env, POLICY, &[text("{}")], &["--output-schema", &schema]).start();
+    thread::sleep(Duration::from_millis(800));
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let done = finish(child);
+    done.check_document();
+    assert_eq!(end(&done), ("CANCELLED".into(), "cancelled".into(), Some(130)));
+}
+
 #[test]
 fn what_a_check_finds_is_told_and_may_be_mended() {
     let env = TestEnv::new();
