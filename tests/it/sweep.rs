@@ -312,6 +312,27 @@ fn no_flipped_byte_of_the_database_is_served() {
     assert!(tally.found > 0 && tally.refused > 0, "{tally:?}");
 }
 
+/// All of them, on both cores: `cargo test --test it sweep -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes the better part of an hour: every byte of the database and of the log"]
+fn no_flipped_byte_at_all_is_served() {
+    for (killed, file) in [(false, "state.db"), (true, "state.db-wal")] {
+        thread::scope(|scope| {
+            for half in 0..2 {
+                scope.spawn(move || {
+                    // A workspace of its own, since each look takes the lease of it.
+                    let made = Made::new(killed, SMALL);
+                    let bytes = fs::read(made.state().join(file)).unwrap();
+                    let written = (0..bytes.len()).filter(|at| bytes[*at] != 0);
+                    let places: Vec<usize> = written.skip(half).step_by(2).collect();
+                    let cuts = if killed { cuts(&made, &bytes) } else { Vec::new() };
+                    check(&sweep(&made, file, &places, &cuts, Depth::Whole));
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn no_flipped_byte_of_a_sealed_file_is_served() {
     let made = Made::new(false, LARGE);
@@ -327,7 +348,13 @@ fn no_flipped_byte_of_a_sealed_file_is_served() {
 fn no_flipped_byte_of_the_log_is_served() {
     let made = Made::new(true, SMALL);
     let bytes = fs::read(made.state().join("state.db-wal")).unwrap();
-    // The states that a power cut may leave: the log up to some frame, if a run takes it.
+    let cuts = cuts(&made, &bytes);
+    let tally = sweep(&made, "state.db-wal", &sample(&bytes, 400, |_| true), &cuts, Depth::Whole);
+    assert!(tally.silent.is_empty() && tally.refused > 300, "{tally:?}");
+}
+
+/// The states that a power cut may leave: the log up to some frame, if a run takes it.
+fn cuts(made: &Made, bytes: &[u8]) -> Vec<Content> {
     let mut cuts = Vec::new();
     for end in (32..bytes.len()).step_by(24 + 4096) {
         let dir = made.copy(None);
@@ -336,8 +363,7 @@ fn no_flipped_byte_of_the_log_is_served() {
             cuts.extend(content(dir.path()).ok());
         }
     }
-    let tally = sweep(&made, "state.db-wal", &sample(&bytes, 400, |_| true), &cuts, Depth::Whole);
-    assert!(tally.silent.is_empty() && tally.refused > 300, "{tally:?}");
+    cuts
 }
 
 /// The chain is what notices: a run that only follows it from the anchor serves another row.
