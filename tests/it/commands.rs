@@ -464,10 +464,10 @@ fn send(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_ends_the_command_with_all_that_came_of_it() {
-    for (at, signal) in ["TERM", "INT", "HUP"].into_iter().enumerate() {
+    for (at, signal) in ["TERM", "INT", "HUP", "QUIT"].into_iter().enumerate() {
         let mark = sleep_mark(20 + u32::try_from(at).unwrap());
         let bench = Bench::with_script(
-            &format!("trap '' TERM INT HUP\n(setsid sleep {mark} &)\nsleep {mark}"),
+            &format!("trap '' TERM INT HUP QUIT\n(setsid sleep {mark} &)\nsleep {mark}"),
             "",
         );
         let child = start(&bench, &mark);

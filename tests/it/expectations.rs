@@ -282,29 +282,31 @@ fn a_denial_limits_a_success_unless_the_caller_s_expectations_hold() {
 
 #[test]
 fn a_signal_ends_a_check_and_the_document_tells_it() {
-    let env = TestEnv::new();
-    let length = format!("8{}", std::process::id());
-    let sleep = format!("sleep {length}");
-    let child = call_with(&env, POLICY, &[text("x")], &["--verify", &sleep]).start();
-    let runs = || {
-        let entries = fs::read_dir("/proc").unwrap().flatten();
-        let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-        lines.filter(|line| line.ends_with(format!("sleep\0{length}\0").as_bytes())).count()
-    };
-    let begun = Instant::now();
-    while runs() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it never runs");
-        thread::sleep(Duration::from_millis(10));
+    for (at, signal) in ["INT", "TERM", "HUP", "QUIT"].into_iter().enumerate() {
+        let env = TestEnv::new();
+        let length = format!("8{at}{}", std::process::id());
+        let sleep = format!("sleep {length}");
+        let child = call_with(&env, POLICY, &[text("x")], &["--verify", &sleep]).start();
+        let runs = || {
+            let entries = fs::read_dir("/proc").unwrap().flatten();
+            let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+            lines.filter(|line| line.ends_with(format!("sleep\0{length}\0").as_bytes())).count()
+        };
+        let begun = Instant::now();
+        while runs() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it never runs");
+            thread::sleep(Duration::from_millis(10));
+        }
+        Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+        let sent = Instant::now();
+        let done = finish(child);
+        assert!(sent.elapsed() < Duration::from_secs(5));
+        check(&done.json(), done.code);
+        assert_eq!(end(&done), ("CANCELLED".to_owned(), "cancelled".to_owned(), Some(130)));
+        assert_eq!(done.json()["verification"][0]["holds"], false);
+        assert_eq!(runs(), 0);
+        assert_eq!(run(&env, &[text("x")], &[]).code, Some(0), "nothing is left open");
     }
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    let sent = Instant::now();
-    let done = finish(child);
-    assert!(sent.elapsed() < Duration::from_secs(5));
-    check(&done.json(), done.code);
-    assert_eq!(end(&done), ("CANCELLED".to_owned(), "cancelled".to_owned(), Some(130)));
-    assert_eq!(done.json()["verification"][0]["holds"], false);
-    assert_eq!(runs(), 0);
-    assert_eq!(run(&env, &[text("x")], &[]).code, Some(0), "nothing is left open");
 }
 
 #[test]

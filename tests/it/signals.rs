@@ -127,8 +127,8 @@ fn waiting_run(env: &TestEnv, format: &str, mock: &MockServer, out: &Path) -> Ch
 fn signals_of_timers_and_of_others_end_a_run_with_its_document() {
     let env = TestEnv::new();
     for signal in [
-        "USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR", "STKFLT", "RTMIN", "RTMIN+15",
-        "RTMIN+30",
+        "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "XCPU", "VTALRM", "PROF", "IO", "PWR",
+        "STKFLT", "RTMIN", "RTMIN+15", "RTMIN+30",
     ] {
         let mock = MockServer::start(vec![Answer::silent()]);
         let child = waiting_run(&env, "json", &mock, &env.beside("signal.json"));
