@@ -151,7 +151,7 @@ pub(super) struct RunArgs {
     #[arg(long, conflicts_with_all = ["go_on", "resume", "fork"])]
     ephemeral: bool,
     /// How long to wait for another run in this workspace to end.
-    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = wait)]
     wait_lock: Duration,
     /// What to do where an earlier run left operations interrupted.
     #[arg(long, value_enum, default_value_t)]
@@ -302,6 +302,14 @@ pub(super) fn dispatch(
 
 /// A length of time such as `30s`, `2m`, `500ms`; a bare number counts seconds.
 fn duration(text: &str) -> Result<Duration, String> {
+    match wait(text)? {
+        Duration::ZERO => Err("a time of zero would end everything at once".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// As [`duration`]; not to wait at all is a way to wait.
+fn wait(text: &str) -> Result<Duration, String> {
     let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits).unwrap_or((text, ""));
     let number: u64 =
@@ -314,7 +322,6 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("{unit:?} is not a unit: write ms, s, m or h")),
     };
     match millis {
-        Some(0) => Err("a time of zero would end everything at once".to_owned()),
         Some(millis) if millis <= 86_400_000 => Ok(Duration::from_millis(millis)),
         _ => Err("over a day".to_owned()),
     }

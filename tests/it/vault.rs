@@ -213,7 +213,8 @@ fn two_runners_exclude_each_other() {
         let mut run = Run::new(&env, &replies);
         // Named from the directory above, the policy would be one of the tree's own.
         run.args.drain(2..4);
-        let done = run.with(&["-C", dir, "--state-dir", state.to_str().unwrap()]).document();
+        let here = ["-C", dir, "--state-dir", state.to_str().unwrap(), "--wait-lock", "0"];
+        let done = run.with(&here).document();
         assert_eq!((done.code, done.end().1.as_str()), (Some(25), "workspace-in-use"), "{dir}");
     }
     Command::new("kill").args(["-9", &child.id().to_string()]).status().unwrap();
