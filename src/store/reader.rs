@@ -194,7 +194,7 @@ fn version(connection: &Connection) -> Result<i64, StoreError> {
 }
 
 fn made_for(connection: &Connection) -> Result<(String, [u8; 16]), StoreError> {
-    let row = tx::first(connection, "SELECT store_id, workspace FROM meta", [], |row| {
+    let row = tx::first(connection, "SELECT store_id, workspace FROM meta WHERE one = 1", [], |row| {
         Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, String>(1)?))
     })?;
     let (id, workspace) = row.ok_or_else(|| StoreError::Corrupt("it has no row of meta".to_owned()))?;

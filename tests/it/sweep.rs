@@ -314,7 +314,7 @@ fn no_flipped_byte_of_the_database_is_served() {
 
 /// All of them, on both cores: `cargo test --test it sweep -- --ignored --nocapture`.
 #[test]
-#[ignore = "takes the better part of an hour: every byte of the database and of the log"]
+#[ignore = "takes minutes: every byte of the database and of the log"]
 fn no_flipped_byte_at_all_is_served() {
     for (killed, file) in [(false, "state.db"), (true, "state.db-wal")] {
         thread::scope(|scope| {

@@ -149,6 +149,10 @@ fn whatever_is_wrong_in_a_store_is_found_at_its_place() {
         let found = kept.found();
         assert_eq!(found, (Some(code), place.to_owned()), "{sql}");
     }
+    // The one row by another number, which SQLite's own check doesn't mind.
+    let kept = Kept::new();
+    kept.alter("PRAGMA ignore_check_constraints = 1; UPDATE meta SET one = 3");
+    assert_eq!(kept.verify().end().2, "store-corrupt");
     let kept = Kept::new();
     let sealed = fs::read_dir(kept.state().join("sealed")).unwrap().next().unwrap().unwrap().path();
     let bytes = fs::read(&sealed).unwrap();
