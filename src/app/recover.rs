@@ -72,9 +72,7 @@ pub fn inspect(
     let told = desk.one(operation, which)?;
     let class = match (told.live_owner, told.journal_state) {
         (Some(_), _) => ExitClass::Blocked,
-        (None, OperationRecoveryState::NotSent | OperationRecoveryState::Succeeded) => {
-            ExitClass::Success
-        }
+        (None, OperationRecoveryState::Succeeded) => ExitClass::Success,
         (None, OperationRecoveryState::Prepared) => ExitClass::Blocked,
         (None, OperationRecoveryState::Failed) => ExitClass::Failed,
         (None, OperationRecoveryState::Cancelled) => ExitClass::Cancelled,

@@ -324,7 +324,7 @@ pub fn analyze(host: &Host, common: &Common, meant: &Meant) -> Result<Ended, Fai
     for path in compose(composed) {
         targets.push(target(view, &root, &path, &newest, &written)?);
     }
-    Ok(analysis(&desk, common, &root, &ids, targets))
+    analysis(&desk, common, &root, &ids, targets)
 }
 
 /// Per path the newest checkpoint that took effect.
@@ -334,6 +334,7 @@ fn newest_by_path(
 ) -> Result<BTreeMap<Vec<u8>, CheckpointId>, Fail> {
     let mut newest = BTreeMap::new();
     for stored in desk.checkpoints.iter().filter(|stored| stored.took_effect == Some(true)) {
+        // One that can't be opened names no path, and is counted as corrupt where it is asked about.
         for target in checkpoint::targets(view, stored.checkpoint_id).unwrap_or_default() {
             newest.entry(target.path).or_insert(stored.checkpoint_id);
         }
@@ -391,14 +392,15 @@ fn analysis(
     root: &Root,
     ids: &[&StoredCheckpoint],
     targets: Vec<AnalyzedTarget>,
-) -> Ended {
+) -> Result<Ended, Fail> {
     let applied = targets.iter().filter(|target| is_applied(&target.outcome)).count();
     let (status, exit_class) = match (applied, targets.len() - applied) {
         (_, 0) => ("full", ExitClass::Success),
         (0, _) => ("blocked", ExitClass::Blocked),
         (_, _) => ("partial", ExitClass::Partial),
     };
-    let plan = serde_json::to_vec(&targets).unwrap_or_default();
+    let plan = serde_json::to_vec(&targets)
+        .map_err(|error| Fail::internal(format!("the plan can't be written: {error}")))?;
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let turns: BTreeSet<_> = ids.iter().map(|stored| stored.turn_id).collect();
     let conflict = targets.iter().find(|target| !is_applied(&target.outcome));
@@ -408,7 +410,7 @@ fn analysis(
         }
         None => format!("thcode {}rollback list", recover::flags(common)),
     };
-    Ended::RollbackAnalysis(Box::new(RollbackAnalysis {
+    Ok(Ended::RollbackAnalysis(Box::new(RollbackAnalysis {
         schema: RollbackAnalysisSchema,
         tool_version: TOOL_VERSION.to_owned(),
         status: status.to_owned(),
@@ -416,7 +418,7 @@ fn analysis(
         applied_count: count(applied),
         not_applied_count: count(targets.len() - applied),
         plan_digest: Digest::of(&plan),
-        excluded_effects: tell::excluded(&desk.store, &turns),
+        excluded_effects: tell::excluded(&desk.store, &turns)?,
         next_step,
         targets,
         state_dir: desk.state_dir.clone(),
@@ -424,5 +426,5 @@ fn analysis(
         failure: None,
         exit_class,
         exit_code: exit_class.code(),
-    }))
+    })))
 }

@@ -84,8 +84,6 @@ pub enum OperationRecoveryState {
     Cancelled,
     /// It failed, and nothing changed.
     Failed,
-    /// Nothing but a decision is recorded.
-    NotSent,
     /// It was prepared and never dispatched.
     Prepared,
     /// It was dispatched, and its end is unknown.
@@ -156,8 +154,6 @@ pub enum CheckpointMaterial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DispatchClassification {
-    /// Nowhere.
-    NotDispatched,
     /// It was prepared.
     PreDispatchCommit,
     /// It was dispatched, and the disk doesn't show its effect.

@@ -103,12 +103,7 @@ fn dispatch(case: &Case, known: Known) -> DispatchClassification {
         return DispatchClassification::TerminalEvidenceRecorded;
     }
     if !case.is_dispatched() {
-        return match case.status {
-            Status::Proposed | Status::Decided | Status::Prepared | Status::Authorized => {
-                DispatchClassification::PreDispatchCommit
-            }
-            _ => DispatchClassification::NotDispatched,
-        };
+        return DispatchClassification::PreDispatchCommit;
     }
     let deletes = case.inflight.as_ref().is_some_and(|inflight| inflight.post.is_none());
     let there = known.evidence.is_some_and(|seen| match seen.target {

@@ -77,7 +77,8 @@ impl<'h> Counter<'h> {
         let id = find(&self.store, text)?;
         let standing = journal::standing(&self.store, None)?;
         let case = recovery::one(&self.store, id)?;
-        if !standing.operations.contains(&id) || !case.is_dispatched() {
+        let unknown = matches!(case.status, Status::DispatchCommitted | Status::UnknownOutcome);
+        if !standing.operations.contains(&id) || !unknown {
             let message = format!("operation {id} needs nobody's word: it is {}", case.status.token());
             return Err(Fail {
                 class: ExitClass::Usage,

@@ -65,7 +65,7 @@ pub(super) fn summary(
             Standing::Expired => RollbackCoverage::Expired,
             Standing::Eligible | Standing::NotApplied => RollbackCoverage::FullyProtected,
         },
-        excluded_effects: excluded(&desk.store, &BTreeSet::from([stored.turn_id])),
+        excluded_effects: excluded(&desk.store, &BTreeSet::from([stored.turn_id]))?,
         session_id: stored.session_id,
         operation_id: stored.operation_id,
         prompt_round: stored.prompt_round,
@@ -118,7 +118,7 @@ pub(super) fn targets(
 
 /// What no rollback reverses: the standing entry of each kind, and what the turns are known to have
 /// done.
-pub(super) fn excluded(store: &ReadStore, turns: &BTreeSet<TurnId>) -> AllExcludedEffects {
+pub(super) fn excluded(store: &ReadStore, turns: &BTreeSet<TurnId>) -> Result<AllExcludedEffects, Fail> {
     let standing = |what: &str, code: &str| ExcludedEffectEntry {
         target: None,
         reason: format!("{what} are never claimed reversible"),
@@ -127,7 +127,7 @@ pub(super) fn excluded(store: &ReadStore, turns: &BTreeSet<TurnId>) -> AllExclud
     };
     let (mut commands, mut unprotected) = (0u32, 0u32);
     for turn in turns {
-        let (more, other) = journal::beyond_checkpoints(store, *turn).unwrap_or_default();
+        let (more, other) = journal::beyond_checkpoints(store, *turn)?;
         commands = commands.saturating_add(more);
         unprotected = unprotected.saturating_add(other);
     }
@@ -144,7 +144,7 @@ pub(super) fn excluded(store: &ReadStore, turns: &BTreeSet<TurnId>) -> AllExclud
         reason_code: "unprotected".to_owned(),
         status: "excluded".to_owned(),
     });
-    AllExcludedEffects {
+    Ok(AllExcludedEffects {
         shell,
         remote: vec![standing("calls of other machines", "remote-effects")],
         permission: vec![standing("grants of permissions", "permission-effects")],
@@ -152,7 +152,7 @@ pub(super) fn excluded(store: &ReadStore, turns: &BTreeSet<TurnId>) -> AllExclud
         symlink_side: vec![standing("effects through links", "symlink-side-effects")],
         external: vec![standing("external effects", "external-effects")],
         unknown: unknown.collect(),
-    }
+    })
 }
 
 /// How many effects are recorded that no rollback reverses.
