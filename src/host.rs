@@ -126,15 +126,22 @@ impl Host {
         found
     }
 
-    /// Whether a process of a group is alive; a zombie isn't. What can't be looked at counts as alive.
-    pub fn group_is_alive(&self, group: u32) -> bool {
-        let Ok(entries) = std::fs::read_dir("/proc") else { return true };
-        entries.flatten().any(|entry| {
+    /// A process of a group that is alive, as id and words; a zombie isn't. Where nothing can be looked
+    /// at, the group counts as alive and its leader's id is told without words.
+    pub fn alive_in_group(&self, group: u32) -> Option<(u32, String)> {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Some((group, String::new())) };
+        entries.flatten().find_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
             // The name may hold anything; what follows its last parenthesis doesn't.
             let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
             let dead = matches!(fields.next(), Some("Z" | "X"));
-            !dead && fields.nth(1).and_then(|id| id.parse().ok()) == Some(group)
+            if dead || fields.nth(1).and_then(|id| id.parse().ok()) != Some(group) {
+                return None;
+            }
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words = words.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+            Some((pid, words.collect::<Vec<_>>().join(" ").trim_end().to_owned()))
         })
     }
 

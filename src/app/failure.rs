@@ -66,6 +66,15 @@ pub fn cancelled(signal: &str) -> Fail {
     Fail { class: ExitClass::Cancelled, failure }
 }
 
+/// What stands in the file of `-o` while a verb is at work.
+pub fn unfinished() -> Fail {
+    let message =
+        "the process that writes this file has begun and not ended: it runs still, or was killed";
+    let failure = Failure::new(CauseCode::Unfinished, message)
+        .action("`thcode recover` tells what it left, once it doesn't run any more");
+    Fail { class: ExitClass::UnknownOutcome, failure }
+}
+
 /// A panic, told by its place in the code alone: its message could hold content.
 pub fn panicked(place: Option<&str>) -> Fail {
     let place = place.unwrap_or("an unknown place");

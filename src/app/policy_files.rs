@@ -97,16 +97,30 @@ pub fn load_for_run(host: &Host, root: &Root, options: &PolicyOptions) -> Result
     if let Some(wanted) = pinned
         && wanted != set.digest()
     {
-        let message =
-            format!("the policy files have the digest {}, not the pinned {wanted}", set.digest());
-        let failure = Failure::new(CauseCode::PolicyDigestMismatch, message);
-        return Err(Fail::usage(failure.action("review what changed, then pin the new digest")).into());
+        return Err(not_pinned(&set, wanted).into());
     }
     refuse_repo_grants(&set)?;
     if let Some(mode) = options.mode {
         lower_mode(&mut set, mode)?;
     }
     Ok(set)
+}
+
+/// Says what was pinned and what is there, and knows the usual slip: the digest of one file alone.
+fn not_pinned(set: &PolicySet, wanted: Digest) -> Fail {
+    let found = set.digest();
+    let mut message = format!("the policy bundle has the digest {found}, not the pinned {wanted}");
+    let action = match set.files().iter().find(|file| file.digest == wanted) {
+        Some(file) => {
+            message.push_str(&format!(
+                "; what is pinned is the digest of {} alone, and a bundle's is another one",
+                file.name
+            ));
+            format!("pin the bundle, if it is what was reviewed: --policy-digest {found}")
+        }
+        None => format!("review what changed, then pin the new digest: --policy-digest {found}"),
+    };
+    Fail::usage(Failure::new(CauseCode::PolicyDigestMismatch, message).action(action))
 }
 
 /// The name under which documents tell the caller's own grants.

@@ -404,7 +404,9 @@ fn analysis(
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let turns: BTreeSet<_> = ids.iter().map(|stored| stored.turn_id).collect();
     let conflict = targets.iter().find(|target| !is_applied(&target.outcome));
+    let open = desk.ledger.open_operations();
     let next_step = match conflict {
+        _ if open > 0 => format!("thcode {}recover", recover::flags(common)),
         Some(target) => {
             format!("look at {}: what isn't as it was left is never overwritten", target.path)
         }
@@ -419,6 +421,7 @@ fn analysis(
         not_applied_count: count(targets.len() - applied),
         plan_digest: Digest::of(&plan),
         excluded_effects: tell::excluded(&desk.store, &turns)?,
+        open_operations: open,
         next_step,
         targets,
         state_dir: desk.state_dir.clone(),

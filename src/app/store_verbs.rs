@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Common, Ended, Fail, state};
+use super::{Common, Ended, Fail, recover::quoted, state};
 use crate::{
     contract::{
         ExitClass, Failure, TOOL_VERSION,
@@ -41,8 +41,17 @@ pub fn list(host: &Host, common: &Common, below: Option<&Path>) -> Result<Ended,
         (None, Some(_)) => vec![state::place(host, "", &common.state)?.dir],
         (None, None) => children(&state_base(host)?)?,
     };
-    let entries = dirs.iter().map(|dir| entry(host, dir)).collect::<Result<_, _>>()?;
-    Ok(report(entries, None, None, None, ExitClass::Success))
+    let entries = dirs.iter().map(|dir| entry(host, dir)).collect::<Result<Vec<_>, _>>()?;
+    let mut unread = entries.iter().filter_map(|entry| Some((entry, entry.failure.as_ref()?)));
+    let Some((first, why)) = unread.next() else {
+        return Ok(report(entries, None, None, None, ExitClass::Success));
+    };
+    let (count, all) = (1 + unread.count(), entries.len());
+    let message =
+        format!("{count} of {all} stores can't be read, first {}: {}", first.state_dir, why.message);
+    let failure = Failure::new(why.cause_code, message)
+        .action(format!("thcode store verify --state-dir {}", quoted(&first.state_dir)));
+    Ok(report(entries, None, None, Some(failure), ExitClass::Failed))
 }
 
 /// What the store of this workspace holds.

@@ -66,6 +66,14 @@ impl Ending {
         self.enter(Phase::Turn);
     }
 
+    /// Does something that the other thread may not do the opposite of meanwhile.
+    pub(super) fn alone(&self, work: impl FnOnce()) {
+        let state = self.lock();
+        if state.phase == Phase::Working {
+            work();
+        }
+    }
+
     /// The document is about to be written.
     pub(super) fn printing(&self) {
         self.enter(Phase::Printing);

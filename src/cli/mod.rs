@@ -101,6 +101,9 @@ fn dispatch(
     let common = cli.common.app();
     output.spare(host, &cli.inputs(), &common.state)?;
     output.check()?;
+    if cli.verb.takes_time() {
+        output.begin(redactor, cli.verb.name());
+    }
     let stop = heard.map_err(|error| app::run::cannot_start(&error))?;
     if host.fault("panic") {
         panic_on_purpose();

@@ -172,6 +172,20 @@ impl Output {
         checked.map_err(Fail::from)
     }
 
+    /// Takes the document of an earlier process out of the file of `-o`: if this one is killed, the file
+    /// says that, and not how another one ended.
+    pub(super) fn begin(&self, redactor: &app::Redactor, verb: &str) {
+        let Some(file) = self.file.as_deref().filter(|file| file.exists()) else { return };
+        let unfinished = self.valid(app::finish(redactor, app::unfinished().ended(Some(verb))));
+        let Ok(text) = pretty(&unfinished.value) else { return };
+        self.ending.alone(|| {
+            if let Err(error) = own_file::replace(file, text.as_bytes()) {
+                // The end of the verb meets the same, and tells it.
+                tracing::debug!("-o: {error}");
+            }
+        });
+    }
+
     /// As [`Output::check`], where the command line is wrong already, and the document says that.
     pub(super) fn check_anyway(&self, host: &Host) {
         let spared = self.spare(host, &[], &StateOptions::default());

@@ -167,7 +167,7 @@ fn policy(document: &PolicyReport) -> String {
         lines.line(&format!("file: {} {}", file.name, file.digest));
     }
     if let Some(digest) = &document.digest {
-        lines.line(&format!("bundle: {digest}"));
+        lines.line(&format!("bundle: {digest} (what --policy-digest pins: all these files together)"));
     }
     lines.line("");
     let words = match &document.failure {
@@ -178,16 +178,17 @@ fn policy(document: &PolicyReport) -> String {
     let faults = document.diagnostics.len();
     lines.line(&format!(
         "{}, {}, {}",
-        counted(u64::from(document.rules), "rule"),
-        counted(u64::from(document.examples), "example"),
-        counted(u64::try_from(faults).unwrap_or(u64::MAX), "fault"),
+        counted(document.rules, "rule"),
+        counted(document.examples, "example"),
+        counted(faults, "fault"),
     ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
 }
 
-fn counted(number: u64, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+fn counted(number: impl std::fmt::Display, what: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
 
@@ -289,7 +290,11 @@ fn doctor(document: &DoctorReport) -> String {
     };
     lines.line(&class_line(document.exit_class, words));
     let count = |wanted| document.checks.iter().filter(|check| check.status == wanted).count();
-    lines.line(&format!("{} checks, {} refused", document.checks.len(), count(DoctorStatus::Refused)));
+    lines.line(&format!(
+        "{}, {} refused",
+        counted(document.checks.len(), "check"),
+        count(DoctorStatus::Refused)
+    ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
 }

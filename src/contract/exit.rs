@@ -149,9 +149,15 @@ impl ExitClass {
             Self::BudgetExhausted => "raise the limit that stopReason names, or give a smaller task",
             Self::ProviderFailed => "mend key, model or request; the same command will fail again",
             Self::ProviderUnavailable => "run the same command again, unchanged",
-            Self::RecoveryRequired => "settle the interrupted operations first, then run again",
-            Self::UnknownOutcome => "look at the named operation before anything else is run",
-            Self::ExpectationFailed => "read stopReason and text: what was asked for does not hold",
+            Self::RecoveryRequired => {
+                "`thcode recover reconcile --all` settles what was interrupted; then run again"
+            }
+            Self::UnknownOutcome => {
+                "`thcode recover` names the operation, and whether to look or to wait for it; run nothing before"
+            }
+            Self::ExpectationFailed => {
+                "read failure and denials[] (a call that was denied may be why), then text: what was asked for does not hold"
+            }
             Self::Cancelled => "run again if the stop wasn't meant",
         }
     }

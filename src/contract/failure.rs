@@ -241,6 +241,8 @@ cause_codes! {
     ModelCannot = "model-cannot" => Provider / NotAchieved,
     /// The model says that it needs an answer from somebody.
     ModelNeedsInput = "model-needs-input" => Provider / NotAchieved,
+    /// The verb has begun, and nothing is known of its end: it runs, or was killed.
+    Unfinished = "unfinished" => Internal / Cancelled,
     /// A signal stopped the verb.
     Signalled = "signalled" => Internal / Cancelled,
     /// Standard output can't be written: closed, or on a full disk.

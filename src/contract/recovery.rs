@@ -244,6 +244,8 @@ pub struct RecoveredOperation {
     pub proposed_at: Option<Timestamp>,
     /// The process that runs it now; null where none does.
     pub live_owner: Option<u32>,
+    /// A process of the interrupted command that still runs; null where none does.
+    pub running_pid: Option<u32>,
     /// What the disk shows; null where nothing was looked at.
     pub evidence: Option<Evidence>,
     /// What it comes to, or came to, as a token; null where that isn't proven.

@@ -379,6 +379,8 @@ pub struct RollbackAnalysis {
     pub plan_digest: Digest,
     /// What putting them back never reverses.
     pub excluded_effects: AllExcludedEffects,
+    /// Operations of this store without a proven end: what they touched may not be what it seems.
+    pub open_operations: u64,
     /// What to do next: a command to copy.
     pub next_step: String,
     /// The state directory that was read.

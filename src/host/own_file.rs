@@ -49,23 +49,30 @@ pub fn check(path: &Path) -> Result<(), OwnFileError> {
 /// Replaces the file with these bytes: temporary file beside it, fsync, rename, fsync of the
 /// directory. A symlink is followed to the file that it names.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
-    replace(path, bytes, 0o644)
+    put(path, bytes, 0o644, true)
 }
 
 /// As [`write()`], readable by its owner alone.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
-    replace(path, bytes, 0o600)
+    put(path, bytes, 0o600, true)
 }
 
-fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OwnFileError> {
+/// As [`write()`], for what the next writing takes the place of: whole for whoever reads it, and not
+/// waited for.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), OwnFileError> {
+    put(path, bytes, 0o644, false)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32, durable: bool) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;
     let (temp, mut file) = place.temp(mode)?;
+    let synced = |file: &File| if durable { file.sync_all() } else { Ok(()) };
     let written = place
         .keep_permissions(&file)
         .and_then(|()| file.write_all(bytes))
-        .and_then(|()| file.sync_all())
+        .and_then(|()| synced(&file))
         .and_then(|()| std::fs::rename(&temp, &place.target))
-        .and_then(|()| File::open(&place.parent).and_then(|parent| parent.sync_all()));
+        .and_then(|()| File::open(&place.parent).and_then(|parent| synced(&parent)));
     written.map_err(|source| {
         // The first error is the one to tell; the temporary file may be gone already.
         drop(std::fs::remove_file(&temp));

@@ -57,6 +57,7 @@ pub fn classify(case: &Case, known: Known) -> RecoveredOperation {
         session_id: case.session(),
         proposed_at: case.proposed_at(),
         live_owner: known.live_owner,
+        running_pid: None,
         evidence: known.evidence,
         resolution: resolution.map(str::to_owned),
         unresolved: why.map(|why| why.token().to_owned()),

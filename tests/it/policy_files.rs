@@ -175,6 +175,18 @@ fn a_pinned_bundle_may_grant_and_another_may_not_stand_for_it() {
     env.file("grant.policy.toml", format!("{GRANT}# one more line\n"));
     let done = ask();
     assert_eq!((done.code, done.end().2.as_str()), (Some(2), "policy-digest-mismatch"));
+    // The slip that everybody makes once: the digest of the file alone.
+    let checked = env.thcode(&["policy", "check", "grant.policy.toml", "--json"]).document().json();
+    let file = checked["files"][0]["digest"].as_str().unwrap();
+    let bundle = checked["digest"].as_str().unwrap();
+    assert_ne!(file, bundle);
+    let pinned = ["run", "--json", "--policy", "grant.policy.toml", "--policy-digest", file, "x"];
+    let done = env.thcode(&pinned).document();
+    let failure = &done.json()["failure"];
+    assert!(failure["message"].as_str().unwrap().contains("grant.policy.toml alone"), "{done:?}");
+    assert!(failure["recoveryActions"][0].as_str().unwrap().ends_with(bundle), "{done:?}");
+    let text = env.thcode(&["policy", "check", "grant.policy.toml"]).run();
+    assert!(text.stdout.contains(&format!("bundle: {bundle} (what --policy-digest pins")), "{text:?}");
 }
 
 #[test]

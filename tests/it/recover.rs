@@ -393,7 +393,12 @@ fn a_command_that_nobody_saw_the_end_of_is_settled() {
     finish(child);
     if let Some(pid) = sleeping() {
         let told = bench.recover(&[]);
-        assert_eq!(told.json()["operations"][0]["unresolved"], "still-running", "{told:?}");
+        let one = &told.json()["operations"][0];
+        assert_eq!(one["unresolved"], "still-running", "{told:?}");
+        assert_eq!(one["runningPid"].to_string(), pid, "{told:?}");
+        let next = one["nextStep"].as_str().unwrap();
+        assert!(next.starts_with(&format!("wait: process {pid} (")), "{next}");
+        assert!(next.contains(&format!("sleep {mark}) of the command still runs")), "{next}");
         assert_eq!(bench.recover(&["reconcile", "--all"]).code, Some(70));
         Command::new("kill").args(["-9", &pid]).status().unwrap();
     }

@@ -90,6 +90,29 @@ fn a_signal_ends_every_verb_and_a_run_that_has_not_begun() {
     }
 }
 
+/// A document of an earlier run would vouch for one that was killed.
+#[test]
+fn a_killed_run_leaves_no_earlier_document() {
+    let env = TestEnv::new();
+    let policy = slow_policy(&env).display().to_string();
+    let cassette = env.cassette(&[json!({"text": "x"})]).display().to_string();
+    let out = env.beside("kept.json");
+    let args = ["run", "--json", "--cassette", &cassette, "-o", out.to_str().unwrap(), "x"];
+    assert_eq!(env.thcode(&args).document().code, Some(0));
+    assert_eq!(kept(&out)["exitClass"], "SUCCESS");
+    let child = env.thcode(&[&args[..], &["--policy", &policy]].concat()).start();
+    wait_until_it_listens(&child);
+    let begun = Instant::now();
+    while kept(&out)["exitClass"] == "SUCCESS" {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the earlier document stands");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    kill(&child, "KILL");
+    finish(child);
+    let left = kept(&out);
+    assert_eq!((&left["exitCode"], &left["failure"]["causeCode"]), (&json!(70), &json!("unfinished")));
+}
+
 /// At every moment of a verb: one document, that of `-o` too, and the code that it tells.
 #[test]
 fn whenever_a_signal_comes_there_is_one_document() {

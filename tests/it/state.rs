@@ -348,6 +348,12 @@ fn operations_that_ended_are_not_open() {
     store.close().unwrap();
     let list = bench.thcode(&["store", "list"]).json();
     assert_eq!(list["stores"][0]["openOperations"], 3, "one was cut off, of two nobody knows");
+    // A store that can't be read is no success, and the next step names it.
+    fs::write(bench.place.dir.join("state.db"), "not a database").unwrap();
+    let list = bench.thcode(&["store", "list"]);
+    assert_eq!(list.code, Some(1), "{list:?}");
+    let next = list.json()["failure"]["recoveryActions"][0].as_str().unwrap().to_owned();
+    assert!(next.starts_with("thcode store verify --state-dir "), "{next}");
 }
 
 /// On a file system that can't be written, a live write-ahead log included.
@@ -605,7 +611,10 @@ fn a_store_that_lost_something_is_never_served() {
         let told = list.json()["stores"][0]["failure"]["causeCode"].clone();
         assert_eq!(
             (list.code, told),
-            (Some(0), if cause.0 == 0 { Value::Null } else { cause.1.into() })
+            match cause.0 {
+                0 => (Some(0), Value::Null),
+                _ => (Some(1), cause.1.into()),
+            }
         );
     };
     let edit = |dir: &Path, sql: &str| {

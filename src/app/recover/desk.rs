@@ -20,6 +20,9 @@ use crate::{
     workspace::Root,
 };
 
+/// Characters of a process's words that are told.
+const MOST_WORDS: usize = 120;
+
 /// A store that is read, and the workspace that it was made for.
 pub(super) struct Desk<'h> {
     host: &'h Host,
@@ -90,7 +93,9 @@ impl<'h> Desk<'h> {
             verdict: looked.map(|looked| looked.0),
             live_owner,
         };
-        Ok(recovery::classify(case, known))
+        let mut told = recovery::classify(case, known);
+        name_running(self.host, case, &mut told);
+        Ok(told)
     }
 
     pub(super) fn result(
@@ -126,7 +131,7 @@ pub(in crate::app) fn flags(common: &Common) -> String {
 }
 
 /// A word as a shell reads it.
-fn quoted(word: &str) -> String {
+pub(in crate::app) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -186,6 +191,28 @@ pub(super) fn proven(root: Option<&Root>, cases: &[Case], which: &Which) -> bool
         })
 }
 
+/// A process of an interrupted command that still runs, as id and words.
+fn running(host: &Host, case: &Case) -> Option<(u32, String)> {
+    let spawned = case.spawned().filter(|spawned| spawned.boot_id == host.boot_id())?;
+    host.alive_in_group(spawned.pid)
+}
+
+/// Names what has to be waited for, or ended: the id alone would send the reader looking.
+pub(super) fn name_running(host: &Host, case: &Case, told: &mut RecoveredOperation) {
+    if told.unresolved.as_deref() != Some(Why::StillRunning.token()) {
+        return;
+    }
+    let (Some(spawned), Some((pid, words))) = (case.spawned(), running(host, case)) else { return };
+    let shown: String = words.chars().take(MOST_WORDS).collect();
+    let words = if shown.is_empty() { String::new() } else { format!(" ({shown})") };
+    told.running_pid = Some(pid);
+    told.next_step = format!(
+        "wait: process {pid}{words} of the command still runs; to end it: kill -- -{}; then: thcode recover \
+         reconcile {}",
+        spawned.pid, case.operation_id
+    );
+}
+
 /// What a case that stands comes to, and what the disk shows.
 pub(super) fn look(
     host: &Host,
@@ -197,12 +224,9 @@ pub(super) fn look(
         return (Verdict::NOT_SENT, None);
     }
     let Some(inflight) = &case.inflight else {
-        let alive = case.spawned().is_some_and(|spawned| {
-            spawned.boot_id == host.boot_id() && host.group_is_alive(spawned.pid)
-        });
-        return match alive {
-            true => (Verdict::Person(Why::StillRunning), None),
-            false => (Verdict::COMMAND, None),
+        return match running(host, case) {
+            Some(_) => (Verdict::Person(Why::StillRunning), None),
+            None => (Verdict::COMMAND, None),
         };
     };
     let Some(root) = root.filter(|_| proven) else {

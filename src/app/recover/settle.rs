@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Facts, Way, Which,
-    desk::{find, flags, look, material, proven, root_of},
+    desk::{find, flags, look, material, name_running, proven, root_of},
 };
 use crate::{
     app::{Common, Fail, state},
@@ -90,7 +90,7 @@ impl<'h> Counter<'h> {
         let proof = take_up(&mut self.log, &case)?;
         let payload = reconciled(Resolution::AcceptedByOperator, evidence, Some(reason.to_owned()));
         record(self.host, &self.store, &mut self.log, &case, proof.as_ref(), payload, None)?;
-        Ok(RecoveredOperation { settled: true, ..told(&self.store, id, evidence, None)? })
+        Ok(RecoveredOperation { settled: true, ..told(self.host, &self.store, id, evidence, None)? })
     }
 
     /// Makes durable what was recorded, and lets go.
@@ -130,7 +130,7 @@ pub fn tell_standing(host: &Host, store: &Store, root: &Root) -> Result<Vec<Reco
     let proven = proven(Some(root), &cases, &Which::default());
     let tell = |case: &Case| {
         let (verdict, evidence) = look(host, case, Some(root), proven);
-        told(store, case.operation_id, evidence, Some(verdict))
+        told(host, store, case.operation_id, evidence, Some(verdict))
     };
     cases.iter().map(tell).collect()
 }
@@ -153,7 +153,7 @@ fn settle(
         }
         let (verdict, evidence) = look(host, &case, root, proven);
         let Some(plan) = plan(&case, verdict, meant.way) else {
-            settled.operations.push(told(store, id, evidence, Some(verdict))?);
+            settled.operations.push(told(host, store, id, evidence, Some(verdict))?);
             continue;
         };
         let proof = take_up(log, &case)?;
@@ -162,7 +162,7 @@ fn settle(
             let failure = Failure::new(CauseCode::ReconciliationFailed, message)
                 .action("see why it can't be changed, then run the same command again");
             settled.failure.get_or_insert(failure);
-            settled.operations.push(told(store, id, evidence, Some(verdict))?);
+            settled.operations.push(told(host, store, id, evidence, Some(verdict))?);
             continue;
         }
         let payload = match case.status {
@@ -189,11 +189,11 @@ fn settle(
             settled: true,
             resolution: Some(word.to_owned()),
             target,
-            ..told(store, id, evidence, None)?
+            ..told(host, store, id, evidence, None)?
         });
     }
     for id in meant.wanted.iter().filter(|id| !standing.contains(id)) {
-        settled.operations.push(told(store, *id, None, None)?);
+        settled.operations.push(told(host, store, *id, None, None)?);
     }
     Ok(settled)
 }
@@ -302,6 +302,7 @@ fn record(
 
 /// An operation as it is now; without a verdict nothing of it is left to settle.
 fn told(
+    host: &Host,
     store: &Store,
     id: OperationId,
     evidence: Option<Evidence>,
@@ -314,5 +315,7 @@ fn told(
         verdict,
         live_owner: None,
     };
-    Ok(recovery::classify(&case, known))
+    let mut told = recovery::classify(&case, known);
+    name_running(host, &case, &mut told);
+    Ok(told)
 }

@@ -190,10 +190,13 @@ pub(super) fn authority(summary: &CheckpointSummary) -> String {
 
 pub(super) fn completeness(summary: &CheckpointSummary) -> String {
     match summary.coverage {
-        RollbackCoverage::FullyProtected => format!(
-            "{} files, {} bytes sealed",
-            summary.target_count, summary.per_checkpoint_usage_bytes
-        ),
+        RollbackCoverage::FullyProtected => {
+            let files = if summary.target_count == 1 { "file" } else { "files" };
+            format!(
+                "{} {files}, {} bytes sealed",
+                summary.target_count, summary.per_checkpoint_usage_bytes
+            )
+        }
         _ => coverage_words(summary).to_owned(),
     }
 }

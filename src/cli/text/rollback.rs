@@ -1,6 +1,6 @@
 //! What can be put back, for a person.
 
-use super::{Lines, class_line, next_line};
+use super::{Lines, class_line, counted, next_line};
 use crate::contract::rollback::{
     AnalyzedOutcome, AnalyzedTarget, CheckpointSummary, InverseOperation, RollbackAnalysis,
     RollbackEligibility, RollbackListResult, RollbackPreview,
@@ -33,8 +33,8 @@ pub(super) fn list(document: &RollbackListResult) -> String {
     lines.line("");
     lines.line(&class_line(document.exit_class, "nothing was changed"));
     lines.line(&format!(
-        "{} checkpoints, {}",
-        document.checkpoints.len(),
+        "{}, {}",
+        counted(document.checkpoints.len(), "checkpoint"),
         document.authenticity.token()
     ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
@@ -95,10 +95,16 @@ pub(super) fn analysis(document: &RollbackAnalysis) -> String {
         lines.line(&format!("{more} more, see targets[] in the document (--json, or -o FILE)"));
     }
     lines.line("Commands, processes and everything outside these files stay as they are.");
+    if document.open_operations > 0 {
+        let open = counted(document.open_operations, "operation");
+        lines.line(&format!("note: {open} of earlier runs without a proven end; settle that first"));
+    }
     lines.line("");
     let counts = format!(
-        "{}: {} files would be as they were, {} would not",
-        document.status, document.applied_count, document.not_applied_count
+        "{}: {} would be as before, {} would not",
+        document.status,
+        counted(document.applied_count, "file"),
+        document.not_applied_count
     );
     lines.line(&class_line(document.exit_class, &counts));
     lines.line(&format!("plan: {}", document.plan_digest));

@@ -1,6 +1,6 @@
 //! What is kept, for a person: stores and sessions.
 
-use super::{Lines, class_line, next_line};
+use super::{Lines, class_line, counted, next_line};
 use crate::contract::{
     session_report::{SessionReport, SessionTurn},
     store_report::StoreReport,
@@ -111,12 +111,6 @@ pub(super) fn session(document: &SessionReport) -> String {
     ));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
-}
-
-fn counted(count: impl std::fmt::Display, what: &str) -> String {
-    let count = count.to_string();
-    let plural = if count == "1" { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 fn turn_words(turn: &SessionTurn) -> String {
