@@ -11,7 +11,7 @@ use crate::{
         doctor::DoctorReport,
         policy_report::PolicyReport,
         recovery::RecoveryResult,
-        rollback::{RollbackAnalysis, RollbackListResult, RollbackPreview},
+        rollback::{RollbackAnalysis, RollbackApplyResult, RollbackListResult, RollbackPreview},
         schema_report::SchemaReport,
         session_report::SessionReport,
         store_report::StoreReport,
@@ -41,6 +41,8 @@ pub enum Ended {
     RollbackPreview(Box<RollbackPreview>),
     /// `rollback …`.
     RollbackAnalysis(Box<RollbackAnalysis>),
+    /// `rollback …`.
+    RollbackApply(Box<RollbackApplyResult>),
     /// `recover …`.
     Recovery(Box<RecoveryResult>),
     /// Every other end.
@@ -59,6 +61,7 @@ macro_rules! on_each {
             Ended::RollbackList($document) => $body,
             Ended::RollbackPreview($document) => $body,
             Ended::RollbackAnalysis($document) => $body,
+            Ended::RollbackApply($document) => $body,
             Ended::Recovery($document) => $body,
             Ended::Failure($document) => $body,
         }
@@ -82,6 +85,7 @@ impl Ended {
             Self::RollbackList(document) => name_of(document.as_ref()),
             Self::RollbackPreview(document) => name_of(document.as_ref()),
             Self::RollbackAnalysis(document) => name_of(document.as_ref()),
+            Self::RollbackApply(document) => name_of(document.as_ref()),
             Self::Recovery(document) => name_of(document.as_ref()),
             Self::Failure(document) => name_of(document.as_ref()),
         }
@@ -131,6 +135,7 @@ impl Ended {
             Self::RollbackList(_) => Self::RollbackList(serde_json::from_value(value)?),
             Self::RollbackPreview(_) => Self::RollbackPreview(serde_json::from_value(value)?),
             Self::RollbackAnalysis(_) => Self::RollbackAnalysis(serde_json::from_value(value)?),
+            Self::RollbackApply(_) => Self::RollbackApply(serde_json::from_value(value)?),
             Self::Recovery(_) => Self::Recovery(serde_json::from_value(value)?),
             Self::Failure(_) => Self::Failure(serde_json::from_value(value)?),
         })
@@ -189,6 +194,10 @@ const OWN_FIELDS: &[&str] = &[
     "before",
     "after",
     "checkpointId",
+    "checkpointIdAfter",
+    "planDigest",
+    "result",
+    "reasonCode",
     "sandbox",
     "sessionId",
     "turnId",

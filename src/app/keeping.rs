@@ -7,7 +7,7 @@ use super::{Common, Fail, recover, state};
 use crate::{
     agent::{Keeper, NotBegun, Opened, WriteSet},
     checkpoint::{Capacity, RetentionConfig},
-    contract::{CauseCode, ExitClass, Failure, recovery::RecoveredOperation, turn::StopReason},
+    contract::{CauseCode, ExitClass, Failure, turn::StopReason},
     host::Host,
     id::{SessionId, TurnId},
     journal::{self, Log},
@@ -196,12 +196,7 @@ fn interrupted(
     };
     let standing: Vec<_> = told.iter().filter(|told| !told.settled).collect();
     let Some(first) = standing.first() else {
-        let note = |told: &RecoveredOperation| {
-            let what = told.resolution.as_deref().unwrap_or(&told.operation_state);
-            let tool = told.tool.as_deref().unwrap_or("an operation");
-            format!("{tool} of an earlier run ({}) was interrupted; settled: {what}", told.operation_id)
-        };
-        return Ok(Ok(told.iter().map(note).collect()));
+        return Ok(Ok(told.iter().map(recover::settled_note).collect()));
     };
     let words = if standing.len() == 1 { "operation was" } else { "operations were" };
     let message = format!(

@@ -44,6 +44,8 @@ pub struct PolicyOptions {
     pub digest: Option<String>,
     /// Commands that the caller grants beside the files, each a line as `when.command` takes it.
     pub allow_commands: Vec<String>,
+    /// Globs that the caller protects beside the files.
+    pub protect: Vec<String>,
     /// The work mode, which may only lower.
     pub mode: Option<WorkMode>,
 }
@@ -141,6 +143,23 @@ fn allowed(commands: &[String]) -> Source {
     Source { name: ALLOWED.to_owned(), file_name: String::new(), tier: Tier::Run, bytes }
 }
 
+/// What `--protect` says, as a policy file would.
+fn protected(globs: &[String]) -> Source {
+    let list = serde_json::Value::from(globs.to_vec());
+    let bytes = format!("version = 1\nprotected = {list}\n").into_bytes();
+    Source { name: "--protect".to_owned(), file_name: String::new(), tier: Tier::Run, bytes }
+}
+
+/// Loads files for what they protect alone: whatever they grant has no say, so that they may lie
+/// anywhere.
+pub fn load_protection(
+    host: &Host,
+    root: &Root,
+    options: &PolicyOptions,
+) -> Result<PolicySet, NoPolicy> {
+    load_with(host, root, options, true)
+}
+
 /// Loads files as one policy. `pinned` files are trusted by their digest, not by their place.
 pub fn load_named(
     host: &Host,
@@ -168,6 +187,9 @@ fn load_with(
     }
     if !options.allow_commands.is_empty() {
         sources.push(allowed(&options.allow_commands));
+    }
+    if !options.protect.is_empty() {
+        sources.push(protected(&options.protect));
     }
     let home = host.home().and_then(|home| home.into_os_string().into_string().ok());
     let place = Place { root: root.path().to_owned(), home };

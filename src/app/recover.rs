@@ -206,6 +206,17 @@ fn no_store(message: String) -> Ended {
     facts.result(RecoveryAction::Inspect, Vec::new(), ExitClass::Success, Some(message), None)
 }
 
+/// What an interrupted operation came to, as a note in the document of another verb.
+pub(super) fn settled_note(told: &RecoveredOperation) -> String {
+    let what = match (&told.resolution, &told.unresolved) {
+        (Some(resolution), _) if told.settled => format!("settled: {resolution}"),
+        (_, Some(why)) => format!("NOT settled: {why}"),
+        (_, None) => told.operation_state.clone(),
+    };
+    let tool = told.tool.as_deref().unwrap_or("an operation");
+    format!("{tool} of an earlier run ({}) was interrupted; {what}", told.operation_id)
+}
+
 /// Whether something of it is left to settle.
 fn stands(told: &RecoveredOperation) -> bool {
     told.resolvable || told.unresolved.is_some()

@@ -146,11 +146,17 @@ impl From<KeepError> for Fail {
             KeepError::Store(error) => error.into(),
             KeepError::Journal(error) => error.into(),
             KeepError::Session(error) => error.into(),
-            KeepError::Mutation(MutationError::Store(error)) => error.into(),
-            KeepError::Mutation(MutationError::Journal(error) | MutationError::Unsettled(error)) => {
-                error.into()
-            }
-            KeepError::Mutation(MutationError::Checkpoint(error)) => error.into(),
+            KeepError::Mutation(error) => error.into(),
+        }
+    }
+}
+
+impl From<MutationError> for Fail {
+    fn from(error: MutationError) -> Self {
+        match error {
+            MutationError::Store(error) => error.into(),
+            MutationError::Journal(error) | MutationError::Unsettled(error) => error.into(),
+            MutationError::Checkpoint(error) => error.into(),
         }
     }
 }

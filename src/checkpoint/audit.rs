@@ -59,8 +59,8 @@ pub fn material<S: Rows>(
     }
     let Some(view) = view else { return Ok(Material::Locked) };
     let mut audited = Audited::default();
-    for row in target_rows(rows)?.iter().filter(|row| row.checkpoint == id) {
-        target(view, row, &mut audited)?;
+    for row in target_rows(rows, Some(id))? {
+        target(view, &row, &mut audited)?;
     }
     Ok(if audited.faults.is_empty() { Material::Complete } else { Material::Corrupt })
 }
@@ -77,7 +77,7 @@ pub fn audit<S: Rows>(
     checkpoints(rows, expected, &mut audited)?;
     blobs(rows, dir, &mut audited)?;
     if let Some(view) = view {
-        for row in target_rows(rows)? {
+        for row in target_rows(rows, None)? {
             target(view, &row, &mut audited)?;
         }
         images(view, &mut audited)?;
@@ -181,11 +181,13 @@ struct TargetRow {
     images: [Named; 2],
 }
 
-fn target_rows(rows: &impl Rows) -> Result<Vec<TargetRow>, CheckpointError> {
+/// The targets of a checkpoint, or of all.
+fn target_rows(rows: &impl Rows, of: Option<&[u8]>) -> Result<Vec<TargetRow>, CheckpointError> {
     let mut found = Vec::new();
     let sql = "SELECT checkpoint_id, ordinal, sealed_path, path_mac, pre_artifact, pre_digest, \
-        post_artifact, post_digest FROM target";
-    rows.each(sql, [], |row| {
+        post_artifact, post_digest FROM target WHERE ?1 IS NULL OR checkpoint_id = ?1";
+    let sql = if of.is_some() { sql.replace("?1 IS NULL OR ", "") } else { sql.to_owned() };
+    rows.each(&sql, [of], |row| {
         found.push(TargetRow {
             checkpoint: row.get(0)?,
             ordinal: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(u64::MAX),

@@ -18,8 +18,7 @@ pub use audit::{Audited, Material, audit, material};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
 pub use read::{StoredCheckpoint, StoredImage, StoredTarget, list, targets};
 pub use record::{
-    CheckpointRecord, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr,
-    aggregate_version, commit, latest_post, settle, usage,
+    ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr, commit, settle, usage,
 };
 pub use retention::{RetentionConfig, RetentionError, RetentionState};
 

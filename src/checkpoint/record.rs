@@ -106,8 +106,29 @@ pub enum ImageState {
         /// The rest of it.
         meta: FileMeta,
     },
+    /// A file whose very bytes are kept already, as an image of the same path: one blob serves both.
+    Kept {
+        /// That image.
+        artifact: ArtifactId,
+        /// The MAC of its digest, as its row has it.
+        digest_mac: Vec<u8>,
+        /// Whether its content is text or binary.
+        class: ContentClass,
+        /// The rest of it.
+        meta: FileMeta,
+    },
     /// Nothing: ENOENT or ENOTDIR, and only these.
     Absent,
+}
+
+impl ImageState {
+    fn class(&self) -> Option<ContentClass> {
+        match self {
+            Self::Present { image, .. } => Some(image.class()),
+            Self::Kept { class, .. } => Some(*class),
+            Self::Absent => None,
+        }
+    }
 }
 
 /// A file of a checkpoint that is about to be kept.
@@ -129,7 +150,7 @@ pub struct NewTarget {
     pub parent_mode: Option<u32>,
 }
 
-/// A checkpoint that is about to be kept: one file a tool call.
+/// A checkpoint that is about to be kept: one file for a tool call, all its files for a rollback.
 #[derive(Debug)]
 pub struct NewCheckpoint {
     /// Its id.
@@ -144,34 +165,19 @@ pub struct NewCheckpoint {
     pub prompt_round: u32,
     /// How long it is kept.
     pub retention: RetentionConfig,
-    /// The file.
-    pub target: NewTarget,
+    /// The files.
+    pub targets: Vec<NewTarget>,
 }
 
 impl NewCheckpoint {
     /// The transaction that keeps it is committed. Without this its sealed files go with it.
     pub fn committed(self) {
-        for state in [self.target.pre, self.target.post] {
+        for state in self.targets.into_iter().flat_map(|target| [target.pre, target.post]) {
             if let ImageState::Present { mut image, .. } = state {
                 image.committed();
             }
         }
     }
-}
-
-/// A checkpoint as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckpointRecord {
-    /// Its id.
-    pub checkpoint_id: CheckpointId,
-    /// The mutations of its file so far, this one included.
-    pub aggregate_version: u64,
-    /// The checkpoint before it of the same file.
-    pub parent: Option<CheckpointId>,
-    /// The digest of the image after; `None` where nothing stands.
-    pub post_digest: Option<Digest>,
-    /// The digest of its rows, for the journal.
-    pub rows: Digest,
 }
 
 /// What is sealed of a target: what would tell where it is.
@@ -232,20 +238,6 @@ pub(super) fn rows_digest(rows: &impl Rows, checkpoint: &[u8]) -> Result<Digest,
     Ok(digest.finish())
 }
 
-/// The version of a file: how many mutations of it were kept so far.
-pub fn aggregate_version(store: &Store, path: &[u8]) -> Result<u64, StoreError> {
-    Ok(last(|sql, params, read| store.first(sql, params, read), &path_mac(store.keys(), path))?
-        .map_or(0, |last| last.version))
-}
-
-/// The MAC of the digest that this program last left at a path, if it did; for the check whether
-/// somebody has changed it since.
-pub fn latest_post(store: &Store, path: &[u8], digest: &Digest) -> Result<Option<bool>, StoreError> {
-    let last = last(|sql, params, read| store.first(sql, params, read), &path_mac(store.keys(), path))?;
-    let mac = digest_mac(store.keys(), digest);
-    Ok(last.map(|last| last.post_digest.as_deref() == Some(mac.as_bytes().as_slice())))
-}
-
 struct Last {
     checkpoint_id: Vec<u8>,
     version: u64,
@@ -253,24 +245,19 @@ struct Last {
     post_artifact: Option<Vec<u8>>,
 }
 
-type ReadLast = fn(&rusqlite::Row<'_>) -> rusqlite::Result<Last>;
-
-fn last(
-    first: impl FnOnce(&str, [Vec<u8>; 1], ReadLast) -> Result<Option<Last>, StoreError>,
-    path: &Mac,
-) -> Result<Option<Last>, StoreError> {
+/// The last change of a path that took effect.
+fn last(tx: &Tx<'_>, path: &Mac) -> Result<Option<Last>, StoreError> {
     let sql = "SELECT t.checkpoint_id, t.version, t.post_digest, t.post_artifact FROM target t \
                JOIN checkpoint c USING (checkpoint_id) \
                WHERE t.path_mac = ?1 AND c.commit_state = 'committed' ORDER BY t.version DESC LIMIT 1";
-    let read: ReadLast = |row| {
+    tx.first(sql, [path.as_bytes().as_slice()], |row| {
         Ok(Last {
             checkpoint_id: row.get(0)?,
             version: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
             post_digest: row.get(2)?,
             post_artifact: row.get(3)?,
         })
-    };
-    first(sql, [path.as_bytes().to_vec()], read)
+    })
 }
 
 /// What is stored of images.
@@ -279,18 +266,14 @@ pub fn usage(store: &Store) -> Result<Usage, StoreError> {
     Ok(Usage { store: u64::try_from(sum.unwrap_or(0)).unwrap_or(0) })
 }
 
-/// Keeps a checkpoint, in the transaction that journals it.
+/// Keeps a checkpoint, in the transaction that journals it. Gives the digest of its rows, for the
+/// journal.
 pub fn commit(
     host: &Host,
     store: &Store,
     tx: &Tx<'_>,
     new: &NewCheckpoint,
-) -> Result<CheckpointRecord, CheckpointError> {
-    let target = &new.target;
-    let mac = path_mac(store.keys(), &target.path);
-    let before = last(|sql, params, read| tx.first(sql, params, read), &mac)?;
-    let version = before.as_ref().map_or(0, |last| last.version) + 1;
-    let now = host.now().as_millis();
+) -> Result<Digest, CheckpointError> {
     let id = new.checkpoint_id.as_bytes().as_slice();
     tx.execute_one(
         "INSERT INTO checkpoint VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'pending', ?7)",
@@ -300,22 +283,37 @@ pub fn commit(
             new.session_id.as_bytes().as_slice(),
             new.turn_id.as_bytes().as_slice(),
             new.prompt_round,
-            now,
+            host.now().as_millis(),
             new.retention.rounds(),
         ],
     )?;
+    for (ordinal, target) in (0..).zip(&new.targets) {
+        keep(host, store, tx, new, ordinal, target)?;
+    }
+    Ok(rows_digest(tx, id)?)
+}
+
+fn keep(
+    host: &Host,
+    store: &Store,
+    tx: &Tx<'_>,
+    new: &NewCheckpoint,
+    ordinal: u32,
+    target: &NewTarget,
+) -> Result<(), CheckpointError> {
+    let id = new.checkpoint_id.as_bytes().as_slice();
+    let mac = path_mac(store.keys(), &target.path);
+    let before = last(tx, &mac)?;
+    let version = before.as_ref().map_or(0, |last| last.version) + 1;
     let reference = |role| Reference {
         checkpoint_id: new.checkpoint_id,
         operation_id: new.operation_id,
-        ordinal: 0,
+        ordinal,
         role,
     };
     let pre = kept(host, store, tx, &target.pre, &reference("pre"), before.as_ref())?;
     let post = kept(host, store, tx, &target.post, &reference("post"), None)?;
-    let class = match (&target.pre, &target.post) {
-        (ImageState::Present { image, .. }, _) | (_, ImageState::Present { image, .. }) => image.class(),
-        (ImageState::Absent, ImageState::Absent) => ContentClass::FileContent,
-    };
+    let class = target.pre.class().or(target.post.class()).unwrap_or(ContentClass::FileContent);
     let path = TargetPath {
         path: target.path.clone(),
         made_parents: target.made_parents.clone(),
@@ -323,12 +321,14 @@ pub fn commit(
     };
     let path =
         serde_json::to_vec(&path).map_err(|_| CheckpointError::Corrupt("a path can't be written"))?;
-    let context = target_context(&store.facts().id, id, 0);
+    let context = target_context(&store.facts().id, id, u64::from(ordinal));
     let sealed = store.keys().small.seal(host, &context, &path)?;
     tx.execute_one(
-        "INSERT INTO target VALUES (?1, 0, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        "INSERT INTO target VALUES \
+         (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         rusqlite::params![
             id,
+            ordinal,
             target.effect.token(),
             sealed,
             mac.as_bytes().as_slice(),
@@ -346,18 +346,7 @@ pub fn commit(
             post.artifact.map(|id| id.as_bytes().to_vec()),
         ],
     )?;
-    let parent = before.and_then(|last| CheckpointId::from_bytes(&last.checkpoint_id).ok());
-    let post_digest = match &target.post {
-        ImageState::Present { image, .. } => Some(image.digest),
-        ImageState::Absent => None,
-    };
-    Ok(CheckpointRecord {
-        checkpoint_id: new.checkpoint_id,
-        aggregate_version: version,
-        parent,
-        post_digest,
-        rows: rows_digest(tx, id)?,
-    })
+    Ok(())
 }
 
 struct Kept {
@@ -375,17 +364,25 @@ fn kept(
     reference: &Reference,
     before: Option<&Last>,
 ) -> Result<Kept, CheckpointError> {
-    let ImageState::Present { image, meta } = state else {
-        return Ok(Kept { state: "absent", digest: None, meta: None, artifact: None });
-    };
-    let mac = digest_mac(store.keys(), &image.digest).as_bytes().to_vec();
-    // The image before is what this program itself left there: one blob serves both.
-    let shared = before
-        .filter(|last| last.post_digest.as_deref() == Some(mac.as_slice()))
-        .and_then(|last| ArtifactId::from_bytes(last.post_artifact.as_deref()?).ok());
-    let artifact = match shared {
-        Some(artifact) => refer_again(host, store, tx, artifact, reference)?,
-        None => refer(host, store, tx, image, reference)?,
+    let (mac, artifact, meta) = match state {
+        ImageState::Absent => {
+            return Ok(Kept { state: "absent", digest: None, meta: None, artifact: None });
+        }
+        ImageState::Kept { artifact, digest_mac, meta, .. } => {
+            (digest_mac.clone(), refer_again(host, store, tx, *artifact, reference)?, meta)
+        }
+        ImageState::Present { image, meta } => {
+            let mac = digest_mac(store.keys(), &image.digest).as_bytes().to_vec();
+            // The image before is what this program itself left there: one blob serves both.
+            let shared = before
+                .filter(|last| last.post_digest.as_deref() == Some(mac.as_slice()))
+                .and_then(|last| ArtifactId::from_bytes(last.post_artifact.as_deref()?).ok());
+            let artifact = match shared {
+                Some(artifact) => refer_again(host, store, tx, artifact, reference)?,
+                None => refer(host, store, tx, image, reference)?,
+            };
+            (mac, artifact, meta)
+        }
     };
     let meta = serde_json::to_string(meta)
         .map_err(|_| CheckpointError::Corrupt("metadata can't be written"))?;

@@ -206,9 +206,9 @@ impl Cli {
             | Verb::ExplainExit { .. }
             | Verb::Session(_)
             | Verb::Recover(_)
-            | Verb::Rollback(_)
             | Verb::Store(_)
             | Verb::Key(_) => Vec::new(),
+            Verb::Rollback(verb) => verb.inputs(),
         };
         files.extend(self.common.key_file.clone());
         files

@@ -402,6 +402,7 @@ fn is_text_verb(ended: &Ended) -> bool {
         | Ended::RollbackList(_)
         | Ended::RollbackPreview(_)
         | Ended::RollbackAnalysis(_)
+        | Ended::RollbackApply(_)
         | Ended::Recovery(_) => false,
     }
 }

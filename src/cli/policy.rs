@@ -52,6 +52,7 @@ impl PolicyArgs {
                 Mode::Plan => crate::contract::turn::WorkMode::Plan,
                 Mode::Build => crate::contract::turn::WorkMode::Build,
             }),
+            protect: Vec::new(),
         }
     }
 }

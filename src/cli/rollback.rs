@@ -1,12 +1,14 @@
 //! `thcode rollback`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::Done;
 use crate::{
     app::{
         Common,
-        rollback::{self, ListOptions, Meant},
+        rollback::{self, ListOptions, Meant, Selected},
     },
     host::Host,
 };
@@ -26,7 +28,15 @@ pub(super) enum RollbackVerb {
     },
     /// Tell what putting checkpoints back would do to what stands now. Ends as that would.
     #[command(after_help = "Example:\n  thcode rollback analyze last")]
-    Analyze(MeantArgs),
+    Analyze(AnalyzeArgs),
+    /// Put checkpoints back: each file that is as it was left becomes what it was before, all others
+    /// stay as they are. Makes a checkpoint of its own first, so that it can be put back in turn.
+    #[command(after_help = "\
+Examples:
+  thcode rollback apply last
+  thcode rollback apply --turn 3 --only src/main.rs
+  thcode rollback apply last --plan sha256:…   (only if nothing changed since it was analyzed)")]
+    Apply(ApplyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -60,19 +70,71 @@ pub(super) struct MeantArgs {
     session: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct AnalyzeArgs {
+    #[command(flatten)]
+    meant: MeantArgs,
+    #[command(flatten)]
+    selected: SelectedArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    #[command(flatten)]
+    meant: MeantArgs,
+    #[command(flatten)]
+    selected: SelectedArgs,
+    /// Do nothing at all unless the plan is still this one: the digest that `rollback analyze` printed
+    /// for the same words.
+    #[arg(long, value_name = "sha256:…")]
+    plan: Option<String>,
+}
+
+/// Which of the files.
+#[derive(Debug, Args)]
+pub(super) struct SelectedArgs {
+    /// This file alone, relative to the workspace; can be given again.
+    #[arg(long, value_name = "PATH")]
+    only: Vec<String>,
+    /// Leave what this glob covers as it is; can be given again.
+    #[arg(long, value_name = "GLOB")]
+    protect: Vec<String>,
+    /// A policy file, preset:NAME or git:REV:PATH: what it says is `protected` stays as it is. Nothing
+    /// else of it matters here; can be given again.
+    #[arg(long, value_name = "FILE")]
+    policy: Vec<String>,
+}
+
+impl From<SelectedArgs> for Selected {
+    fn from(args: SelectedArgs) -> Self {
+        let policy = args.policy.into_iter().filter(|file| !file.is_empty()).collect();
+        Self { only: args.only, protect: args.protect, policy }
+    }
+}
+
 impl RollbackVerb {
+    pub(super) fn inputs(&self) -> Vec<PathBuf> {
+        let files = match self {
+            Self::List(_) | Self::Inspect { .. } => &[][..],
+            Self::Analyze(args) => &args.selected.policy,
+            Self::Apply(args) => &args.selected.policy,
+        };
+        files.iter().map(PathBuf::from).collect()
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::List(_) => "rollback list",
             Self::Inspect { .. } => "rollback inspect",
             Self::Analyze(_) => "rollback analyze",
+            Self::Apply(_) => "rollback apply",
         }
     }
 }
 
 impl From<MeantArgs> for Meant {
     fn from(args: MeantArgs) -> Self {
-        Self { checkpoints: args.checkpoints, turn: args.turn, session: args.session }
+        Self { checkpoints: args.checkpoints, turn: args.turn, session: args.session, ..Self::default() }
     }
 }
 
@@ -88,6 +150,11 @@ pub(super) fn dispatch(host: &Host, common: &Common, verb: RollbackVerb) -> Done
             rollback::list(host, common, &options)
         }
         RollbackVerb::Inspect { checkpoint } => rollback::inspect(host, common, &checkpoint),
-        RollbackVerb::Analyze(args) => rollback::analyze(host, common, &args.into()),
+        RollbackVerb::Analyze(args) => {
+            rollback::analyze(host, common, &args.meant.into(), &args.selected.into())
+        }
+        RollbackVerb::Apply(ApplyArgs { meant, selected, plan }) => {
+            rollback::apply(host, common, &meant.into(), &selected.into(), plan.as_deref())
+        }
     }
 }

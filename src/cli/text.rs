@@ -36,6 +36,7 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::RollbackList(document) => rollback::list(document),
         Ended::RollbackPreview(document) => rollback::preview(document),
         Ended::RollbackAnalysis(document) => rollback::analysis(document),
+        Ended::RollbackApply(document) => rollback::applied(document),
         Ended::Failure(document) => failure(document),
     };
     app::disarm(&printable(&text), app::Spelling::Text)

@@ -141,6 +141,12 @@ cause_codes! {
     CheckpointNotFound = "checkpoint-not-found" => Rollback / Refused,
     /// Nothing that was named can be put back.
     NothingToRollBack = "nothing-to-roll-back" => Rollback / Refused,
+    /// What was to be put back isn't as it was analyzed (`--plan`); nothing was touched.
+    PlanStale = "plan-stale" => Rollback / Refused,
+    /// Not every selected file was put back; each is told with its reason.
+    RollbackIncomplete = "rollback-incomplete" => Rollback / Refused,
+    /// A choice about a conflict can't be carried out; nothing was changed.
+    ResolutionRefused = "resolution-refused" => Rollback / Refused,
     /// What lies beside a target couldn't be removed or put back; nothing was recorded.
     ReconciliationFailed = "reconciliation-failed" => Recovery / Internal,
     /// What became of an operation can't be proven: a person has to look.

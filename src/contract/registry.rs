@@ -10,7 +10,7 @@ use super::{
     failure::FailureDocument,
     policy_report::PolicyReport,
     recovery::RecoveryResult,
-    rollback::{RollbackAnalysis, RollbackListResult, RollbackPreview},
+    rollback::{RollbackAnalysis, RollbackApplyResult, RollbackListResult, RollbackPreview},
     schema_report::SchemaReport,
     session_report::SessionReport,
     store_report::StoreReport,
@@ -98,6 +98,12 @@ pub const PUBLISHED: &[Published] = &[
         describes: "what putting checkpoints back would do",
         text: include_str!("../../schemas/rollback-analysis.v1.schema.json"),
         generate: generate::<RollbackAnalysis>,
+    },
+    Published {
+        name: RollbackApplyResult::NAME,
+        describes: "what putting checkpoints back came to",
+        text: include_str!("../../schemas/rollback-apply-result.v1.schema.json"),
+        generate: generate::<RollbackApplyResult>,
     },
     Published {
         name: SchemaReport::NAME,

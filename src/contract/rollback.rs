@@ -1,6 +1,13 @@
 //! `thcode rollback`: which checkpoints there are, what is in one, and what putting one back would
 //! do. Only checkpointed changes of files are ever claimed reversible; what is not is always listed.
 
+mod apply;
+
+pub use apply::{
+    AppliedTarget, ApplyCounts, ApplyTargetOutcome, RefusedTarget, ResidualConflict, RestoredMetadata,
+    RollbackApplyResult, RollbackApplyResultSchema, RollbackApplyResultType,
+};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

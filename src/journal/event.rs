@@ -102,6 +102,17 @@ pub enum Payload {
         /// The permission that came of the policy's decision.
         authorization_id: AuthorizationId,
     },
+    /// The operation is a part of another one, whose checkpoint covers its file.
+    TargetCovered {
+        /// The checkpoint.
+        checkpoint_id: CheckpointId,
+        /// The file's place in it.
+        ordinal: u32,
+        /// The digest of what the checkpoint's rows say for good.
+        rows: Digest,
+        /// The permission that came of the decision.
+        authorization_id: AuthorizationId,
+    },
     /// The policy accepted that an operation has no images.
     UnprotectedOperationRecorded {
         /// The bytes that aren't kept; null for a command, of which nobody can tell.
@@ -116,7 +127,8 @@ pub enum Payload {
     },
     /// From here on the effect may happen. The only authority on whether it can have.
     EffectDispatchCommitted {
-        /// The digest of the row of `inflight`; null for a command, which has none.
+        /// The digest of the row of `inflight`; null for a command, and for an operation whose parts
+        /// have one each.
         inflight: Option<Digest>,
     },
     /// A command's process was started.
@@ -212,6 +224,7 @@ impl Payload {
             Self::OperationProposed { .. } => "OperationProposed",
             Self::PolicyDecisionRecorded { .. } => "PolicyDecisionRecorded",
             Self::CheckpointCommitted { .. } => "CheckpointCommitted",
+            Self::TargetCovered { .. } => "TargetCovered",
             Self::UnprotectedOperationRecorded { .. } => "UnprotectedOperationRecorded",
             Self::AuthorizationConsumed { .. } => "AuthorizationConsumed",
             Self::EffectDispatchCommitted { .. } => "EffectDispatchCommitted",

@@ -1,7 +1,7 @@
 //! What the whole journal says of the other tables. They are its projections, kept for speed; where
 //! they differ the journal is right, and the difference is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inflight, JournalError, Payload, Status, chain};
 use crate::{
@@ -19,6 +19,8 @@ pub struct Ledger {
     pub turns: BTreeMap<TurnId, TurnEntry>,
     /// Checkpoints: the digest of their rows, and the word of what became of their operation.
     pub checkpoints: BTreeMap<CheckpointId, (Digest, &'static str)>,
+    /// Checkpoints of operations in parts: the places of the files whose part took effect.
+    pub parts: BTreeMap<CheckpointId, BTreeSet<u64>>,
     operations: BTreeMap<OperationId, Operation>,
 }
 
@@ -54,6 +56,8 @@ struct Operation {
     checkpoint: Option<(CheckpointId, Digest)>,
     authorization: Option<AuthorizationId>,
     inflight: Option<Digest>,
+    dispatched: bool,
+    covered: Option<(CheckpointId, u32)>,
 }
 
 /// Walks the whole journal from its beginning: hash, order, MACs with the key, and the sense of it.
@@ -87,6 +91,14 @@ pub fn ledger(store: &impl Rows, key: Option<&MacKey>) -> Result<Ledger, Journal
     for operation in ledger.operations.values() {
         if let Some((id, rows)) = operation.checkpoint {
             ledger.checkpoints.insert(id, (rows, operation.commit_state()));
+            if operation.dispatched && operation.inflight.is_none() {
+                ledger.parts.entry(id).or_default();
+            }
+        }
+        if let Some((id, ordinal)) = operation.covered
+            && operation.status == Some(Status::Succeeded)
+        {
+            ledger.parts.entry(id).or_default().insert(u64::from(ordinal));
         }
     }
     Ok(ledger)
@@ -103,8 +115,15 @@ impl Operation {
             Payload::UnprotectedOperationRecorded { authorization_id, .. } => {
                 self.authorization = Some(authorization_id);
             }
+            Payload::TargetCovered { checkpoint_id, ordinal, authorization_id, .. } => {
+                self.covered = Some((checkpoint_id, ordinal));
+                self.authorization = Some(authorization_id);
+            }
             Payload::AuthorizationConsumed { .. } => self.authorization = None,
-            Payload::EffectDispatchCommitted { inflight } => self.inflight = inflight,
+            Payload::EffectDispatchCommitted { inflight } => {
+                self.inflight = inflight;
+                self.dispatched = true;
+            }
             _ => {}
         }
         Ok(())
@@ -116,7 +135,7 @@ impl Operation {
             Some(Status::Succeeded) => "committed",
             Some(Status::Failed) => "failed",
             // Seen not to have been made; what was given up beforehand stays pending.
-            Some(Status::Cancelled) if self.inflight.is_some() => "failed",
+            Some(Status::Cancelled) if self.dispatched => "failed",
             _ => "pending",
         }
     }

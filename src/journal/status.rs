@@ -83,7 +83,9 @@ impl Status {
             (Some(Self::Proposed), Payload::PolicyDecisionRecorded { .. }) => Self::Decided,
             (
                 Some(Self::Decided),
-                Payload::CheckpointCommitted { .. } | Payload::UnprotectedOperationRecorded { .. },
+                Payload::CheckpointCommitted { .. }
+                | Payload::TargetCovered { .. }
+                | Payload::UnprotectedOperationRecorded { .. },
             ) => Self::Prepared,
             (Some(Self::Prepared), Payload::AuthorizationConsumed { .. }) => Self::Authorized,
             (Some(Self::Authorized), Payload::EffectDispatchCommitted { .. }) => Self::DispatchCommitted,
@@ -154,6 +156,12 @@ mod tests {
             Payload::CheckpointCommitted {
                 checkpoint_id: CheckpointId::from_uuid(uuid),
                 targets: 1,
+                rows: Digest::of(b""),
+                authorization_id,
+            },
+            Payload::TargetCovered {
+                checkpoint_id: CheckpointId::from_uuid(uuid),
+                ordinal: 0,
                 rows: Digest::of(b""),
                 authorization_id,
             },

@@ -49,31 +49,76 @@ pub(super) fn make_parents(_: &DispatchCommitted, parent: &mut Parent) -> Result
     Ok(())
 }
 
+/// Gives the directory of a target, which was just made again, the permission bits that it had.
+pub(super) fn set_dir_mode(_: &DispatchCommitted, parent: &Parent, mode: u32) -> Result<(), Errno> {
+    fchmod(&parent.fd, Mode::from_raw_mode(mode))
+}
+
 /// Writes the new content beside the target, with exactly the wanted metadata; not yet synced.
 pub(super) fn write_temp(
     _: &DispatchCommitted,
     parent: &Parent,
     temp: &str,
-    bytes: &[u8],
-    like: Option<(&FileMeta, &[Xattr])>,
-    new_mode: u32,
-) -> Result<File, TempError> {
+    fill: Fill<'_>,
+    keep: Keep<'_>,
+) -> Result<(File, Metadata), TempError> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(&parent.fd, temp, flags, Mode::from_raw_mode(0o600)).map_err(TempError::Io)?;
     let mut file = File::from(fd);
-    file.write_all(bytes).map_err(|error| TempError::Io(errno_of(&error)))?;
-    let mode = match like {
-        Some((meta, xattrs)) => {
+    fill(&mut file)?;
+    let mut metadata = Metadata::Whole;
+    let mode = match keep {
+        Keep::Exactly(meta, xattrs) => {
             keep_owner(&file, meta)?;
             keep_xattrs(&file, xattrs)?;
             meta.mode
         }
-        None => new_mode,
+        Keep::AsFarAsPossible(meta, xattrs) => {
+            let kept = [keep_owner(&file, meta), keep_xattrs(&file, xattrs)];
+            if kept.iter().any(Result::is_err) {
+                metadata = Metadata::Partial;
+            }
+            meta.mode
+        }
+        Keep::Mode(mode) => mode,
     };
     // After the owner: changing it takes set-id bits away.
     fchmod(&file, Mode::from_raw_mode(mode)).map_err(TempError::Metadata)?;
     let now = fstat(&file).map_err(TempError::Io)?;
-    if now.st_mode & 0o7777 == mode { Ok(file) } else { Err(TempError::Metadata(Errno::PERM)) }
+    if now.st_mode & 0o7777 == mode {
+        Ok((file, metadata))
+    } else {
+        Err(TempError::Metadata(Errno::PERM))
+    }
+}
+
+/// Writes the content of a temporary file.
+pub(super) type Fill<'a> = &'a dyn Fn(&mut File) -> Result<(), TempError>;
+
+/// What a new file is to have besides its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Keep<'a> {
+    /// All of this, or nothing is made.
+    Exactly(&'a FileMeta, &'a [Xattr]),
+    /// The mode, and of owner and attributes as much as the system lets: where nothing stands, the
+    /// bytes are worth more.
+    AsFarAsPossible(&'a FileMeta, &'a [Xattr]),
+    /// These permission bits.
+    Mode(u32),
+}
+
+/// Whether a restored file has all that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Metadata {
+    /// It has.
+    Whole,
+    /// Its owner or an attribute couldn't be given back.
+    Partial,
+}
+
+/// All of these bytes, as the content of a temporary file.
+pub(super) fn write_all(file: &mut File, bytes: &[u8]) -> Result<(), TempError> {
+    file.write_all(bytes).map_err(|error| TempError::Io(errno_of(&error)))
 }
 
 /// Why the temporary file couldn't be made as it must be.
@@ -83,6 +128,8 @@ pub(super) enum TempError {
     Io(Errno),
     /// Mode, owner or extended attributes.
     Metadata(Errno),
+    /// What was to be written isn't what was kept.
+    Content,
 }
 
 fn keep_owner(file: &File, meta: &FileMeta) -> Result<(), TempError> {

@@ -22,7 +22,7 @@ use super::{
     MutationError,
     change::{About, Applied, Change, Coverage, Ended, Limits, Protection, Vault},
     edit,
-    native::{self, Enforcement},
+    native::{self, Enforcement, Keep},
     preflight::{self, Found, FoundFile, MOST_EDITED_BYTES, Parent, Refusal},
     publish::{self, Published},
 };
@@ -328,7 +328,7 @@ impl Sealed {
             turn_id: about.turn_id,
             prompt_round: about.prompt_round,
             retention: limits.retention,
-            target: NewTarget {
+            targets: vec![NewTarget {
                 effect: looked.effect,
                 path: looked.path.clone().into_bytes(),
                 xattrs: looked.before.as_ref().map(|file| file.xattrs.clone()).unwrap_or_default(),
@@ -336,13 +336,13 @@ impl Sealed {
                 pre: state(pre),
                 post: state(post),
                 parent_mode: Some(looked.parent.mode),
-            },
+            }],
         });
         let (host, store) = (vault.host, &*vault.store);
         vault.log.write(host, store, Durability::Normal, |tx, stage| {
             let payload = match &new {
                 Some(new) => {
-                    let rows = checkpoint::commit(host, store, tx, new)?.rows;
+                    let rows = checkpoint::commit(host, store, tx, new)?;
                     Payload::CheckpointCommitted { checkpoint_id, targets: 1, rows, authorization_id }
                 }
                 None => {
@@ -366,7 +366,7 @@ impl Sealed {
 }
 
 /// `.thc-` and 16 hex digits: never derived from the target's name, which would tell it.
-fn temp_name(host: &Host) -> Result<String, MutationError> {
+pub(super) fn temp_name(host: &Host) -> Result<String, MutationError> {
     let mut bytes = [0u8; 8];
     host.fill(&mut bytes).map_err(|_| CheckpointError::Crypto(crate::checkpoint::NO_ENTROPY))?;
     Ok(format!(".thc-{:016x}.tmp", u64::from_be_bytes(bytes)))
@@ -415,13 +415,15 @@ impl Dispatched {
         let (before, after) = digests;
         let result = match &looked.after {
             After::Bytes { bytes, .. } => {
-                let like = looked.before.as_ref().map(|file| (&file.meta, file.xattrs.as_slice()));
+                let keep = match &looked.before {
+                    Some(file) => Keep::Exactly(&file.meta, &file.xattrs),
+                    None => Keep::Mode(new_mode),
+                };
                 let plan = publish::Plan {
                     path: &looked.path,
                     temp: &temp,
-                    bytes,
-                    like,
-                    new_mode,
+                    fill: &|file| native::write_all(file, bytes),
+                    keep,
                     before,
                     after,
                 };

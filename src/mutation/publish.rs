@@ -4,11 +4,10 @@
 use rustix::io::Errno;
 
 use super::{
-    native::{self, Enforcement, TempError},
+    native::{self, Enforcement, Fill, Keep, Metadata, TempError},
     preflight::{Parent, Refusal},
 };
 use crate::{
-    checkpoint::{FileMeta, Xattr},
     host::{CrashPoint, Host},
     id::Digest,
     journal::DispatchCommitted,
@@ -29,11 +28,9 @@ pub(super) enum Published {
 pub(super) struct Plan<'a> {
     pub(super) path: &'a str,
     pub(super) temp: &'a str,
-    pub(super) bytes: &'a [u8],
-    /// Metadata to keep, for an edit.
-    pub(super) like: Option<(&'a FileMeta, &'a [Xattr])>,
-    /// The permission bits of a new file.
-    pub(super) new_mode: u32,
+    pub(super) fill: Fill<'a>,
+    /// What the file is to have besides its bytes.
+    pub(super) keep: Keep<'a>,
     pub(super) before: Option<Digest>,
     pub(super) after: Option<Digest>,
 }
@@ -46,33 +43,55 @@ pub(super) fn write(
     parent: &mut Parent,
     plan: &Plan<'_>,
 ) -> Published {
-    let made = parent.missing.clone();
-    if let Err(errno) = native::make_parents(proof, parent) {
-        native::unmake_parents(proof, root, plan.path, made.len());
-        return Published::Unchanged { refusal: failed(plan.path, errno), left: false };
-    }
-    host.crash_point(CrashPoint::ParentsMade);
-    let published = write_in(host, proof, parent, plan);
-    if let (Published::Unchanged { .. }, false) = (&published, made.is_empty()) {
-        native::unmake_parents(proof, root, plan.path, made.len());
-    }
-    published
+    let made = parent.missing.len();
+    let published = stage(host, root, proof, parent, plan)
+        .and_then(|_| place(host, root, proof, parent, (made, plan)))
+        .map(|enforcement| {
+            let synced = sync(host, proof, parent);
+            proven(parent, plan.path, plan.after, enforcement, synced)
+        });
+    published.unwrap_or_else(|ended| ended)
 }
 
-fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan<'_>) -> Published {
-    let give_up = |refusal| {
-        // A read-only file system refuses to remove even what was never made.
-        let left =
-            native::remove(proof, parent, plan.temp).is_err() && !native::is_gone(parent, plan.temp);
-        Published::Unchanged { refusal, left }
-    };
-    let file = match native::write_temp(proof, parent, plan.temp, plan.bytes, plan.like, plan.new_mode) {
-        Ok(file) => file,
+/// Makes the directories and the temporary file, synced. An error has left neither.
+pub(super) fn stage(
+    host: &Host,
+    root: &Root,
+    proof: &DispatchCommitted,
+    parent: &mut Parent,
+    plan: &Plan<'_>,
+) -> Result<Metadata, Published> {
+    let made = parent.missing.len();
+    let staged = native::make_parents(proof, parent)
+        .map_err(|errno| Published::Unchanged { refusal: failed(plan.path, errno), left: false })
+        .and_then(|()| {
+            host.crash_point(CrashPoint::ParentsMade);
+            stage_in(host, proof, parent, plan)
+        });
+    if staged.is_err() {
+        native::unmake_parents(proof, root, plan.path, made);
+    }
+    staged
+}
+
+fn stage_in(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    plan: &Plan<'_>,
+) -> Result<Metadata, Published> {
+    let give_up = |refusal| Err(give_up(proof, parent, plan.temp, refusal));
+    let (file, metadata) = match native::write_temp(proof, parent, plan.temp, plan.fill, plan.keep) {
+        Ok(made) => made,
         Err(TempError::Io(errno)) => return give_up(failed(plan.path, errno)),
         Err(TempError::Metadata(errno)) => {
             let error = std::io::Error::from(errno);
             let message = format!("{}: its mode, owner or attributes can't be kept: {error}", plan.path);
             return give_up(Refusal::new("metadata-not-preservable", message));
+        }
+        Err(TempError::Content) => {
+            let message = format!("{}: the sealed image isn't what was kept", plan.path);
+            return give_up(Refusal::new("pre-image-corrupt", message));
         }
     };
     host.crash_point(CrashPoint::TempWritten);
@@ -84,27 +103,57 @@ fn write_in(host: &Host, proof: &DispatchCommitted, parent: &Parent, plan: &Plan
     }
     drop(file);
     host.crash_point(CrashPoint::TempSynced);
-    let enforcement = match plan.before {
+    Ok(metadata)
+}
+
+/// Nothing changed; the temporary file goes.
+fn give_up(proof: &DispatchCommitted, parent: &Parent, temp: &str, refusal: Refusal) -> Published {
+    // A read-only file system refuses to remove even what was never made.
+    let left = native::remove(proof, parent, temp).is_err() && !native::is_gone(parent, temp);
+    Published::Unchanged { refusal, left }
+}
+
+/// Puts the staged file in its place. Where that isn't done, the directories that were made go.
+pub(super) fn place(
+    host: &Host,
+    root: &Root,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    (made, plan): (usize, &Plan<'_>),
+) -> Result<Enforcement, Published> {
+    let placed = place_in(host, proof, parent, plan);
+    if let Err(Published::Unchanged { .. }) = &placed {
+        native::unmake_parents(proof, root, plan.path, made);
+    }
+    placed.inspect(|_| host.crash_point(CrashPoint::Removed))
+}
+
+fn place_in(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    plan: &Plan<'_>,
+) -> Result<Enforcement, Published> {
+    let give_up = |refusal| Err(give_up(proof, parent, plan.temp, refusal));
+    match plan.before {
         None => match native::publish_new(proof, parent, plan.temp) {
             Ok(enforcement) => {
                 host.crash_point(CrashPoint::Published);
-                enforcement
+                Ok(enforcement)
             }
             Err(Errno::EXIST) => {
                 let message =
                     format!("something came to stand at {} meanwhile; it was left alone", plan.path);
-                return give_up(Refusal::new("already-exists", message));
+                give_up(Refusal::new("already-exists", message))
             }
-            Err(errno) => return give_up(failed(plan.path, errno)),
+            Err(errno) => give_up(failed(plan.path, errno)),
         },
         Some(before) => match exchanged(host, proof, parent, plan, before) {
-            Ok(enforcement) => enforcement,
-            Err(Exchange::GiveUp(refusal)) => return give_up(refusal),
-            Err(Exchange::Unproven(refusal)) => return Published::Unproven(refusal),
+            Ok(enforcement) => Ok(enforcement),
+            Err(Exchange::GiveUp(refusal)) => give_up(refusal),
+            Err(Exchange::Unproven(refusal)) => Err(Published::Unproven(refusal)),
         },
-    };
-    host.crash_point(CrashPoint::Removed);
-    proven(host, proof, parent, plan.path, plan.after, enforcement)
+    }
 }
 
 /// Why an exchange isn't a success.
@@ -182,54 +231,74 @@ pub(super) fn remove(
     quarantine: &str,
     before: Option<Digest>,
 ) -> Published {
+    match take_away(host, proof, parent, path, (quarantine, before)) {
+        Ok(enforcement) => {
+            let synced = sync(host, proof, parent);
+            proven(parent, path, None, enforcement, synced)
+        }
+        Err(ended) => ended,
+    }
+}
+
+/// Moves the file to the quarantine name, sees that it is the one that was meant, and removes it.
+pub(super) fn take_away(
+    host: &Host,
+    proof: &DispatchCommitted,
+    parent: &Parent,
+    path: &str,
+    (quarantine, before): (&str, Option<Digest>),
+) -> Result<Enforcement, Published> {
     host.crash_point(CrashPoint::ParentsMade);
     host.crash_point(CrashPoint::TempWritten);
     host.crash_point(CrashPoint::TempSynced);
     let enforcement = match native::set_aside(proof, parent, quarantine) {
         Ok(enforcement) => enforcement,
-        Err(errno) => return Published::Unchanged { refusal: failed(path, errno), left: false },
+        Err(errno) => return Err(Published::Unchanged { refusal: failed(path, errno), left: false }),
     };
     host.crash_point(CrashPoint::Published);
     let came_out = native::seen(parent, quarantine).ok().flatten().map(|(_, digest)| digest);
     if came_out != before {
         let message =
             format!("{path} was changed by somebody else meanwhile; their content was left alone");
-        return match native::put_back(proof, parent, quarantine) {
+        return Err(match native::put_back(proof, parent, quarantine) {
             Ok(()) => Published::Unchanged { refusal: Refusal::new("stale-read", message), left: false },
             Err(_) => {
                 let message =
                     format!("{path}: somebody's save was displaced; it lies beside it as {quarantine}");
                 Published::Unproven(Refusal::new("displaced", message))
             }
-        };
+        });
     }
     if let Err(errno) = native::remove(proof, parent, quarantine) {
         let message = format!("{path}: it is left as {quarantine}: {}", std::io::Error::from(errno));
-        return Published::Unproven(Refusal::new("old-content-left", message));
+        return Err(Published::Unproven(Refusal::new("old-content-left", message)));
     }
     host.crash_point(CrashPoint::Removed);
-    proven(host, proof, parent, path, None, enforcement)
+    Ok(enforcement)
 }
 
-/// Syncs the directory and reads again what stands there.
-fn proven(
-    host: &Host,
-    proof: &DispatchCommitted,
+/// Makes what was done in a directory durable.
+pub(super) fn sync(host: &Host, proof: &DispatchCommitted, parent: &Parent) -> Result<(), Errno> {
+    let synced = if host.fault("no-dir-sync") { Ok(()) } else { native::sync_dir(proof, parent) };
+    host.crash_point(CrashPoint::DirSynced);
+    synced
+}
+
+/// Reads again what stands there, once its directory was synced, or wasn't.
+pub(super) fn proven(
     parent: &Parent,
     path: &str,
     after: Option<Digest>,
     enforcement: Enforcement,
+    synced: Result<(), Errno>,
 ) -> Published {
-    if !host.fault("no-dir-sync")
-        && let Err(errno) = native::sync_dir(proof, parent)
-    {
+    if let Err(errno) = synced {
         let message = format!(
             "{path}: the change is there and can't be made durable: {}",
             std::io::Error::from(errno)
         );
         return Published::Unproven(Refusal::new("sync-failed", message));
     }
-    host.crash_point(CrashPoint::DirSynced);
     match native::seen(parent, &parent.leaf) {
         Ok(now) if now.map(|(_, digest)| digest) == after => Published::Seen(enforcement),
         _ => {

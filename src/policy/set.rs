@@ -352,7 +352,7 @@ impl PolicySet {
     }
 
     /// Whether a file of the policy protects a path.
-    pub(super) fn protects(&self, path: &PathFacts) -> bool {
+    pub fn protects(&self, path: &PathFacts) -> bool {
         let mut owners = Vec::new();
         folded_inside(path).iter().for_each(|spelling| self.protected.matching(spelling, &mut owners));
         !owners.is_empty()

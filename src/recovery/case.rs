@@ -42,6 +42,19 @@ pub fn cases(store: &impl Rows, operations: &BTreeSet<OperationId>) -> Result<Ve
     Ok(cases)
 }
 
+/// The parts of an operation, the oldest first.
+pub fn parts(store: &impl Rows, operation: OperationId) -> Result<Vec<Case>, RecoveryError> {
+    let mut ids = BTreeSet::new();
+    let sql = "SELECT DISTINCT operation_id FROM journal WHERE parent_operation_id = ?1";
+    store.each(sql, [operation.as_bytes().as_slice()], |row| {
+        let id: Vec<u8> = row.get(0).map_err(StoreError::from)?;
+        let strange = |_| StoreError::Corrupt("an operation has no valid id".to_owned());
+        ids.insert(OperationId::from_bytes(&id).map_err(strange)?);
+        Ok::<_, StoreError>(())
+    })?;
+    cases(store, &ids)
+}
+
 /// The case of one operation, whether it stands or not.
 pub fn one(store: &impl Rows, operation: OperationId) -> Result<Case, RecoveryError> {
     cases(store, &BTreeSet::from([operation]))?
@@ -104,6 +117,28 @@ impl Case {
         })
     }
 
+    /// The checkpoint of the operation that this one is a part of, and the digest of its rows.
+    pub fn covered(&self) -> Option<(CheckpointId, Digest)> {
+        self.find(|payload| match payload {
+            Payload::TargetCovered { checkpoint_id, rows, .. } => Some((*checkpoint_id, *rows)),
+            _ => None,
+        })
+    }
+
+    /// Whether its effects are those of its parts: dispatched with a checkpoint, and with nothing of
+    /// its own in flight.
+    pub fn is_whole(&self) -> bool {
+        self.checkpoint().is_some() && self.is_sent_bare()
+    }
+
+    fn is_sent_bare(&self) -> bool {
+        self.find(|payload| match payload {
+            Payload::EffectDispatchCommitted { inflight } => Some(inflight.is_none()),
+            _ => None,
+        })
+        .unwrap_or(false)
+    }
+
     /// Whether the policy let it go on without images.
     pub fn is_unprotected(&self) -> bool {
         let waived = |payload: &Payload| {
@@ -119,13 +154,9 @@ impl Case {
         self.find(sent).is_some()
     }
 
-    /// Whether it is a command: dispatched, and with nothing that is in flight.
+    /// Whether it is a command: dispatched without images, and with nothing that is in flight.
     pub fn is_command(&self) -> bool {
-        self.find(|payload| match payload {
-            Payload::EffectDispatchCommitted { inflight } => Some(inflight.is_none()),
-            _ => None,
-        })
-        .unwrap_or(false)
+        self.checkpoint().is_none() && self.is_sent_bare()
     }
 
     /// The process of a command, if it was recorded.

@@ -53,7 +53,7 @@ pub fn classify(case: &Case, known: Known) -> RecoveredOperation {
         tool: case.tool(),
         target: case.inflight.as_ref().map(|inflight| text(&inflight.path)),
         left: left.map(|inflight| beside(&text(&inflight.path), &text(&inflight.temp))),
-        checkpoint_id: case.checkpoint().map(|(id, _)| id),
+        checkpoint_id: case.checkpoint().or(case.covered()).map(|(id, _)| id),
         session_id: case.session(),
         proposed_at: case.proposed_at(),
         live_owner: known.live_owner,
@@ -204,6 +204,7 @@ fn next_step(case: &Case, known: Known, why: Option<Why>, resolvable: bool) -> S
             "name the workspace that the run was in with -C DIR; if this is it: --workspace-is"
                 .to_owned()
         }
+        Some(Why::PartsOpen) => "settle the files that it is about first: thcode recover".to_owned(),
         Some(Why::StillRunning) => {
             format!("wait for the command's processes or end them, then: thcode recover reconcile {id}")
         }

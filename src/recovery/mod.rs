@@ -9,7 +9,7 @@ mod classify;
 mod sight;
 mod verdict;
 
-pub use case::{Case, Spawned, cases, one};
+pub use case::{Case, Spawned, cases, one, parts};
 pub use classify::{Known, classify};
 pub use sight::{at_home, look};
 pub use verdict::{Debris, Verdict, Why, verdict};

@@ -45,6 +45,8 @@ pub enum Why {
     WorkspaceNotProven,
     /// Processes of the command still run.
     StillRunning,
+    /// What became of one of its parts isn't proven.
+    PartsOpen,
 }
 
 impl Why {
@@ -57,6 +59,7 @@ impl Why {
             Self::Unreadable => "unreadable",
             Self::WorkspaceNotProven => "workspace-not-proven",
             Self::StillRunning => "still-running",
+            Self::PartsOpen => "parts-unproven",
         }
     }
 }

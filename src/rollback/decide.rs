@@ -25,6 +25,8 @@ pub enum Current {
         keeps_mode: bool,
         /// Whether another process has it open for writing.
         is_being_written: bool,
+        /// Whether it has other hard links, which would keep what is put back from them.
+        has_other_names: bool,
     },
     /// Something that isn't a file.
     NoFile,
@@ -64,6 +66,8 @@ pub struct Facts<'a> {
     pub binary: bool,
     /// Whether the checkpoints hang together.
     pub is_whole: bool,
+    /// Whether an operation on it has no proven end.
+    pub is_unsettled: bool,
     /// The sealed image that would come back.
     pub images: Images,
     /// Why the path may not be touched, if it may not.
@@ -92,6 +96,11 @@ pub fn decide(facts: &Facts<'_>) -> AnalyzedOutcome {
     }
     if let Some(outcome) = unusual(facts) {
         return outcome;
+    }
+    if let Current::File { has_other_names: true, is_pre, .. } = facts.current
+        && !(facts.had_file && *is_pre)
+    {
+        return conflict("hardlink-detected");
     }
     let eligible = |inverse_operation| match facts.current {
         Current::File { digest, version, .. } => AnalyzedOutcome::AppliedEligible {
@@ -136,6 +145,10 @@ pub fn decide(facts: &Facts<'_>) -> AnalyzedOutcome {
 
 /// What is wrong before the three images are compared; the first that holds.
 fn unusual(facts: &Facts<'_>) -> Option<AnalyzedOutcome> {
+    if facts.is_unsettled {
+        let reason_code = "operation-unsettled".to_owned();
+        return Some(AnalyzedOutcome::UnknownOutcome { reason_code });
+    }
     match facts.current {
         Current::BehindLink => return Some(conflict("behind-symlink")),
         Current::Renamed { to } => {
@@ -177,6 +190,7 @@ mod tests {
             is_post,
             keeps_mode: true,
             is_being_written: false,
+            has_other_names: false,
         }
     }
 
@@ -186,6 +200,7 @@ mod tests {
             left_file,
             binary: false,
             is_whole: true,
+            is_unsettled: false,
             images: Images::Whole,
             protected: None,
             current,
@@ -230,7 +245,7 @@ mod tests {
         let mut eligible = 0;
         let flags = [false, true];
         for (had, left, whole, is_pre, is_post) in itertools(flags) {
-            for (keeps_mode, written, protected) in itertools3(flags) {
+            for (keeps_mode, written, protected, linked, unsettled) in itertools(flags) {
                 for images in [Images::Whole, Images::Missing, Images::Corrupt] {
                     let current = Current::File {
                         digest: Digest::of(b"x"),
@@ -239,9 +254,11 @@ mod tests {
                         is_post,
                         keeps_mode,
                         is_being_written: written,
+                        has_other_names: linked,
                     };
                     let facts = Facts {
                         is_whole: whole,
+                        is_unsettled: unsettled,
                         images,
                         protected: protected.then_some("x"),
                         ..facts(&current, had, left)
@@ -250,6 +267,7 @@ mod tests {
                         eligible += 1;
                         assert!(is_post && left && keeps_mode && !written && !protected, "{facts:?}");
                         assert!(whole && images == Images::Whole, "{facts:?}");
+                        assert!(!linked && !unsettled, "{facts:?}");
                     }
                 }
             }

@@ -98,6 +98,7 @@ fn every_document_has_an_instance_that_is_still_valid_and_readable() {
             "recovery-result" => reads::<c::recovery::RecoveryResult>(value),
             "rollback-list" => reads::<c::rollback::RollbackListResult>(value),
             "rollback-preview" => reads::<c::rollback::RollbackPreview>(value),
+            "rollback-apply-result" => reads::<c::rollback::RollbackApplyResult>(value),
             "rollback-analysis" => reads::<c::rollback::RollbackAnalysis>(value),
             "session-report" => reads::<c::session_report::SessionReport>(value),
             "schema-report" => reads::<c::schema_report::SchemaReport>(value),

@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests arrange files, times and variables themselves")]
 
 #[cfg(test)]
+mod apply;
+#[cfg(test)]
 mod budgets;
 #[cfg(test)]
 mod cli;

@@ -14,7 +14,7 @@ use crate::{
     crypto::Keys,
     host::Host,
     id::OperationId,
-    journal::{self, Status},
+    journal::{self, Resolution, Status},
     recovery::{self, Case, Debris, Known, Verdict, Why},
     store::{Holder, ReadStore, Rows, View, live_holder},
     workspace::Root,
@@ -84,7 +84,7 @@ impl<'h> Desk<'h> {
             None => material(case, &self.store, view)?,
         };
         let looked = match stands && live_owner.is_none() {
-            true => Some(look(self.host, case, self.root.as_ref(), proven)),
+            true => Some(look(self.host, &self.store, case, self.root.as_ref(), proven)?),
             false => None,
         };
         let known = Known {
@@ -216,21 +216,25 @@ pub(super) fn name_running(host: &Host, case: &Case, told: &mut RecoveredOperati
 /// What a case that stands comes to, and what the disk shows.
 pub(super) fn look(
     host: &Host,
+    rows: &impl Rows,
     case: &Case,
     root: Option<&Root>,
     proven: bool,
-) -> (Verdict, Option<Evidence>) {
+) -> Result<(Verdict, Option<Evidence>), Fail> {
     if !case.is_dispatched() {
-        return (Verdict::NOT_SENT, None);
+        return Ok((Verdict::NOT_SENT, None));
+    }
+    if case.is_whole() {
+        return Ok((whole(host, rows, case, root, proven)?, None));
     }
     let Some(inflight) = &case.inflight else {
-        return match running(host, case) {
+        return Ok(match running(host, case) {
             Some(_) => (Verdict::Person(Why::StillRunning), None),
             None => (Verdict::COMMAND, None),
-        };
+        });
     };
     let Some(root) = root.filter(|_| proven) else {
-        return (Verdict::Person(Why::WorkspaceNotProven), None);
+        return Ok((Verdict::Person(Why::WorkspaceNotProven), None));
     };
     let seen = recovery::look(root, inflight);
     let verdict = match case.status {
@@ -240,7 +244,7 @@ pub(super) fn look(
                 Sighting::Absent => Debris::None,
                 Sighting::Pre | Sighting::Post | Sighting::Partial => Debris::Sweep,
                 Sighting::Else => Debris::Keep,
-                Sighting::Unreadable => return (Verdict::Person(Why::Unreadable), Some(seen)),
+                Sighting::Unreadable => return Ok((Verdict::Person(Why::Unreadable), Some(seen))),
             };
             Verdict::Settled { resolution: journal::Resolution::NotApplied, debris }
         }
@@ -250,7 +254,40 @@ pub(super) fn look(
             recovery::verdict(digest(inflight.pre), digest(inflight.post), seen)
         }
     };
-    (verdict, Some(seen))
+    Ok((verdict, Some(seen)))
+}
+
+/// What an operation in parts comes to: whatever its parts come to, all in all.
+fn whole(
+    host: &Host,
+    rows: &impl Rows,
+    case: &Case,
+    root: Option<&Root>,
+    proven: bool,
+) -> Result<Verdict, Fail> {
+    let mut applied = false;
+    for part in recovery::parts(rows, case.operation_id)? {
+        let unknown = matches!(part.status, Status::DispatchCommitted | Status::UnknownOutcome);
+        if !unknown {
+            applied |= part.status == Status::Succeeded;
+            continue;
+        }
+        match look(host, rows, &part, root, proven)?.0 {
+            Verdict::Person(_) => return Ok(Verdict::Person(Why::PartsOpen)),
+            Verdict::Settled { resolution, .. } => applied |= commits(resolution) == Some(true),
+        }
+    }
+    let resolution = if applied { Resolution::Applied } else { Resolution::NotApplied };
+    Ok(Verdict::Settled { resolution, debris: Debris::None })
+}
+
+/// Whether an operation that comes to this took effect.
+pub(super) fn commits(resolution: Resolution) -> Option<bool> {
+    match resolution {
+        Resolution::Applied | Resolution::Finished | Resolution::NoChange => Some(true),
+        Resolution::NotApplied | Resolution::Restored => Some(false),
+        Resolution::InterruptedCommand | Resolution::AcceptedByOperator => None,
+    }
 }
 
 /// What the images of a case are good for.
@@ -259,7 +296,9 @@ pub(super) fn material<S: Rows>(
     rows: &S,
     view: Option<View<'_, S>>,
 ) -> Result<CheckpointMaterial, Fail> {
-    let Some((id, digest)) = case.checkpoint() else { return Ok(CheckpointMaterial::NotApplicable) };
+    let Some((id, digest)) = case.checkpoint().or(case.covered()) else {
+        return Ok(CheckpointMaterial::NotApplicable);
+    };
     Ok(match checkpoint::material(rows, view, id, digest)? {
         Material::Corrupt => CheckpointMaterial::Corrupt,
         Material::Missing => CheckpointMaterial::Unreachable,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Facts, Way, Which,
-    desk::{find, flags, look, material, name_running, proven, root_of},
+    desk::{commits, find, flags, look, material, name_running, proven, root_of},
 };
 use crate::{
     app::{Common, Fail, state},
@@ -86,7 +86,8 @@ impl<'h> Counter<'h> {
                     .action("`thcode recover` lists what stands; `recover reconcile` settles the rest"),
             });
         }
-        let (_, evidence) = look(self.host, &case, self.root.as_ref(), self.root.is_some());
+        let (_, evidence) =
+            look(self.host, &self.store, &case, self.root.as_ref(), self.root.is_some())?;
         let proof = take_up(&mut self.log, &case)?;
         let payload = reconciled(Resolution::AcceptedByOperator, evidence, Some(reason.to_owned()));
         record(self.host, &self.store, &mut self.log, &case, proof.as_ref(), payload, None)?;
@@ -129,7 +130,7 @@ pub fn tell_standing(host: &Host, store: &Store, root: &Root) -> Result<Vec<Reco
     let cases = recovery::cases(store, &standing)?;
     let proven = proven(Some(root), &cases, &Which::default());
     let tell = |case: &Case| {
-        let (verdict, evidence) = look(host, case, Some(root), proven);
+        let (verdict, evidence) = look(host, store, case, Some(root), proven)?;
         told(host, store, case.operation_id, evidence, Some(verdict))
     };
     cases.iter().map(tell).collect()
@@ -143,15 +144,19 @@ fn settle(
     meant: &Meant<'_>,
 ) -> Result<Settled, Fail> {
     let standing = journal::standing(store, Some(&store.keys().journal))?.operations;
-    let cases = recovery::cases(store, &standing)?;
+    let mut cases = recovery::cases(store, &standing)?;
     let proven = proven(root, &cases, meant.which);
+    // What an operation in parts comes to is known once its parts are settled.
+    cases.sort_by_key(Case::is_whole);
     let mut settled = Settled::default();
     for case in cases {
         let id = case.operation_id;
-        if !meant.wanted.is_empty() && !meant.wanted.contains(&id) {
+        let parent = case.events.first().and_then(|event| event.parent_operation_id);
+        let named = [Some(id), parent].iter().flatten().any(|id| meant.wanted.contains(id));
+        if !meant.wanted.is_empty() && !named {
             continue;
         }
-        let (verdict, evidence) = look(host, &case, root, proven);
+        let (verdict, evidence) = look(host, store, &case, root, proven)?;
         let Some(plan) = plan(&case, verdict, meant.way) else {
             settled.operations.push(told(host, store, id, evidence, Some(verdict))?);
             continue;
@@ -179,12 +184,7 @@ fn settle(
             Payload::OperationCancelled { .. } => "cancelled",
             _ => plan.resolution.token(),
         };
-        let commits = match plan.resolution {
-            Resolution::Applied | Resolution::Finished | Resolution::NoChange => Some(true),
-            Resolution::NotApplied | Resolution::Restored => Some(false),
-            Resolution::InterruptedCommand | Resolution::AcceptedByOperator => None,
-        };
-        record(host, store, log, &case, proof.as_ref(), payload, commits)?;
+        record(host, store, log, &case, proof.as_ref(), payload, commits(plan.resolution))?;
         settled.operations.push(RecoveredOperation {
             settled: true,
             resolution: Some(word.to_owned()),

@@ -8,8 +8,9 @@ use crate::{
     app::Fail,
     checkpoint::{CheckpointError, StoredImage, open_artifact},
     contract::rollback::ThreeWayState,
-    floor::{self, Access, FileKind, Location, PathFacts, Touch, fold_text},
+    floor::{self, Access, Boundary, FileKind, Location, PathFacts, Touch, fold_text},
     id::Digest,
+    policy::set::PolicySet,
     rollback::{Composed, Current, Images},
     store::{Rows, View},
     workspace::{Kind, Root, Spot},
@@ -21,7 +22,7 @@ pub(super) struct Seen {
     pub(super) told: ThreeWayState,
 }
 
-fn told(state: &str) -> ThreeWayState {
+pub(super) fn told(state: &str) -> ThreeWayState {
     ThreeWayState { state: state.to_owned(), digest: None, bytes: None, mode: None, version: None }
 }
 
@@ -85,6 +86,7 @@ pub(super) fn observe<S>(
         is_post: composed.post.is(view, Some(&digest)),
         keeps_mode: left_mode.is_none_or(|left| left == mode),
         is_being_written: written.contains(&(meta.dev(), meta.ino())),
+        has_other_names: meta.nlink() > 1,
     };
     let told = ThreeWayState {
         state: "present".to_owned(),
@@ -118,22 +120,30 @@ fn looks_alike(root: &Root, path: &str) -> Option<String> {
     Some(if dir.is_empty() { name } else { format!("{dir}/{name}") })
 }
 
-/// Why the floor keeps a path from being written, if it does: judged on the path as it was recorded,
-/// never trusting that it was allowed once.
-pub(super) fn protected(root: &Root, composed: &Composed) -> Option<&'static str> {
+/// Why the floor or the policy keeps a path from being written, if one does: judged on the path as it
+/// was recorded and on the place that it leads to, never trusting that it was allowed once.
+pub(super) fn protected(root: &Root, composed: &Composed, policy: &PolicySet) -> Option<&'static str> {
     let path = std::str::from_utf8(&composed.path).ok()?;
     let access = if composed.effect() == "create" { Access::Delete } else { Access::Write };
-    let inside = Location::Inside(path.to_owned());
+    let resolved = match root.look(path).spot {
+        Spot::Inside(inside) => Location::Inside(inside),
+        Spot::Outside(outside) => Location::Outside(outside),
+    };
     let facts = PathFacts {
         given: path.to_owned(),
-        lexical: inside.clone(),
-        resolved: inside,
+        lexical: Location::Inside(path.to_owned()),
+        resolved,
         kind: FileKind::Absent,
         links: 0,
         bytes: 0,
     };
     let touch = Touch { access, tells_content: false, breaks_links: false };
-    floor::judge(root.path(), touch, &facts).map(|hit| hit.boundary.token())
+    match floor::judge(root.path(), touch, &facts) {
+        // A link that came in is a conflict of its own, and is told as that.
+        Some(hit) if hit.boundary == Boundary::OutsideWorkspace => None,
+        Some(hit) => Some(hit.boundary.token()),
+        None => policy.protects(&facts).then(|| Boundary::ProtectedPath.token()),
+    }
 }
 
 /// Opens the image that would come back, to the end: its digest, or why it can't.

@@ -2,8 +2,9 @@
 
 use super::{Lines, class_line, counted, next_line};
 use crate::contract::rollback::{
-    AnalyzedOutcome, AnalyzedTarget, CheckpointSummary, InverseOperation, RollbackAnalysis,
-    RollbackEligibility, RollbackListResult, RollbackPreview,
+    AnalyzedOutcome, AnalyzedTarget, AppliedTarget, ApplyTargetOutcome, CheckpointSummary,
+    InverseOperation, RestoredMetadata, RollbackAnalysis, RollbackApplyResult, RollbackEligibility,
+    RollbackListResult, RollbackPreview,
 };
 
 /// Files that are told one by one.
@@ -132,4 +133,69 @@ fn target_line(target: &AnalyzedTarget) -> String {
         AnalyzedOutcome::UnknownOutcome { reason_code } => format!("can't be told: {reason_code}"),
     };
     format!("{}: {what}{newer}", target.path)
+}
+
+pub(super) fn applied(document: &RollbackApplyResult) -> String {
+    let mut lines = Lines::default();
+    for note in &document.notes {
+        lines.line(&format!("note: {note}"));
+    }
+    // What isn't as it should be comes first: it is what the reader has to act on.
+    let open = |target: &&AppliedTarget| !matches!(target.outcome, ApplyTargetOutcome::Applied { .. });
+    let (left, done): (Vec<_>, Vec<_>) = document.targets.iter().partition(open);
+    for target in left.iter().chain(&done).take(MOST_TARGETS) {
+        lines.line(&applied_line(target));
+    }
+    let more = document.targets.len().saturating_sub(MOST_TARGETS);
+    if more > 0 {
+        lines.line(&format!("{more} more, see targets[] in the document (--json, or -o FILE)"));
+    }
+    if let Some(patch) = &document.patch {
+        lines.block(patch.trim_end());
+    }
+    lines.line("Commands, processes and everything outside these files stay as they are.");
+    if document.open_operations > 0 {
+        let open = counted(document.open_operations, "operation");
+        lines.line(&format!("note: {open} without a proven end; `thcode recover` tells them"));
+    }
+    lines.line("");
+    let counts = format!(
+        "{}: {} as before, {} left as found",
+        document.result.token(),
+        counted(document.applied_count, "file"),
+        document.not_applied_count,
+    );
+    lines.line(&class_line(document.exit_class, &counts));
+    if let Some(id) = document.checkpoint_id_after {
+        lines.line(&format!("this rollback's own checkpoint: {id}"));
+    }
+    lines.line(&format!("next: {}", document.next_step));
+    lines.0
+}
+
+fn applied_line(target: &AppliedTarget) -> String {
+    let what = match &target.outcome {
+        ApplyTargetOutcome::Applied { inverse_operation } => match inverse_operation {
+            InverseOperation::DeleteFile => "removed".to_owned(),
+            InverseOperation::RestorePreImage | InverseOperation::RestoreFromArtifact => {
+                "put back".to_owned()
+            }
+            InverseOperation::None => "is gone already".to_owned(),
+        },
+        ApplyTargetOutcome::Conflict { reason_code, .. } => {
+            format!("LEFT, somebody changed it: {reason_code}")
+        }
+        ApplyTargetOutcome::Skipped { reason_code } => format!("left: {reason_code}"),
+        ApplyTargetOutcome::Inaccessible { reason_code } => {
+            format!("LEFT, can't be read or written: {reason_code}")
+        }
+        ApplyTargetOutcome::Mismatch { to, .. } => format!("LEFT, goes by another name now: {to}"),
+        ApplyTargetOutcome::UnknownOutcome { reason_code } => format!("UNKNOWN: {reason_code}"),
+    };
+    let partial = match target.metadata {
+        Some(RestoredMetadata::Partial) => " (owner, attributes or directory mode: not all of it)",
+        Some(RestoredMetadata::Whole) | None => "",
+    };
+    let message = target.message.as_ref().map(|text| format!("; {text}")).unwrap_or_default();
+    format!("{}: {what}{partial}{message}", target.path)
 }

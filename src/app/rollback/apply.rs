@@ -1,0 +1,395 @@
+//! Putting checkpoints back: the plan of `analyze`, made again under the lease, and carried out by
+//! `mutation`. Nothing that isn't as it was left is ever overwritten.
+
+use super::{
+    Meant, Selected,
+    desk::Desk,
+    plan::{Plan, Target},
+};
+use crate::{
+    app::{Common, Ended, Fail, recover, state},
+    checkpoint::StoredCheckpoint,
+    contract::{
+        CauseCode, ExitClass, Failure, TOOL_VERSION,
+        rollback::{
+            AnalyzedOutcome, AppliedTarget, ApplyCounts, ApplyTargetOutcome, InverseOperation,
+            RefusedTarget, ResidualConflict, RestoredMetadata, RollbackApplyResult,
+            RollbackApplyResultSchema, RollbackApplyResultType,
+        },
+    },
+    host::Host,
+    id::{CheckpointId, Digest, OperationId, TurnId},
+    journal::{self, Log},
+    mutation::{self, About, End, MutationError, Ordered, Refusal, Vault, Wanted},
+    rollback::safe_choices,
+    store::{Lease, Store},
+};
+
+/// Puts checkpoints back as far as nobody has changed what they left. With `pinned` only if the plan
+/// is still that one.
+pub fn apply(
+    host: &Host,
+    common: &Common,
+    meant: &Meant,
+    selected: &Selected,
+    pinned: Option<&str>,
+) -> Result<Ended, Fail> {
+    let pinned = pinned.map(read_digest).transpose()?;
+    let result = carry_out(host, common, meant, selected, pinned)?;
+    Ok(Ended::RollbackApply(Box::new(result)))
+}
+
+/// Puts back what a run changed that has just ended.
+pub fn after_run(host: &Host, common: &Common, turn: TurnId) -> Result<RollbackApplyResult, Fail> {
+    let meant = Meant { turn_id: Some(turn), ..Meant::default() };
+    carry_out(host, common, &meant, &Selected::default(), None)
+}
+
+fn read_digest(text: &str) -> Result<Digest, Fail> {
+    text.parse().map_err(|error| {
+        let failure = Failure::new(CauseCode::BadArgument, format!("--plan: {error}"));
+        Fail::usage(failure.action("`thcode rollback analyze` prints the digest of its plan"))
+    })
+}
+
+/// A store that is open for writing, with everything that was interrupted settled as far as it can be.
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) log: Log,
+    pub(super) notes: Vec<String>,
+}
+
+impl Writer {
+    pub(super) fn open(host: &Host, common: &Common) -> Result<Self, Fail> {
+        let place = state::place_to_read(host, common)?;
+        // A store is looked at before it is written; one that isn't there is not made.
+        let reader = state::open_read(&place.dir)?;
+        let (workspace, _) = reader.made_for()?;
+        drop(reader);
+        let dir = common.dir.as_deref().unwrap_or(std::path::Path::new(&workspace));
+        let root = crate::workspace::Root::open(dir, host.home().as_deref())?;
+        let lease = Lease::take(host, root.path(), &place, std::time::Duration::from_millis(250))?;
+        let key = state::key_source(host, &place, &common.state);
+        let mut store = Store::open(host, &place, &workspace, &key, lease)?;
+        let mut log = Log::open(&store)?;
+        let mut notes = Vec::new();
+        if journal::interrupted(&store)? > 0 {
+            let settled = recover::settle_standing(host, &mut store, &mut log, &root)?;
+            notes.extend(settled.operations.iter().map(recover::settled_note));
+        }
+        Ok(Self { store, log, notes })
+    }
+
+    /// Makes durable what was recorded, and lets go.
+    pub(super) fn close(mut self) -> Result<(), Fail> {
+        self.store.anchor(self.log.head())?;
+        Ok(self.store.close()?)
+    }
+}
+
+fn carry_out(
+    host: &Host,
+    common: &Common,
+    meant: &Meant,
+    selected: &Selected,
+    pinned: Option<Digest>,
+) -> Result<RollbackApplyResult, Fail> {
+    let mut writer = Writer::open(host, common)?;
+    // The reader's snapshot is let go before anything is written.
+    let (plan, open, state_dir) = {
+        let desk = Desk::open(host, common)?;
+        let plan = Plan::make(host, common, &desk, meant, selected)?;
+        (plan, desk.ledger.open_operations(), desk.state_dir.clone())
+    };
+    if let Some(pinned) = pinned.filter(|pinned| *pinned != plan.digest) {
+        writer.close()?;
+        return Err(stale(plan.digest, pinned));
+    }
+    let ordered: Vec<Wanted> = plan.targets.iter().filter_map(|target| target.wanted.clone()).collect();
+    let mut made = Made::default();
+    if let Some(newest) = plan.checkpoints.last().filter(|_| !ordered.is_empty()) {
+        made = restore(host, &mut writer, &plan, newest, &ordered)?;
+    }
+    let notes = writer.notes.clone();
+    writer.close()?;
+    let told = Told { common, meant, open, state_dir, notes };
+    Ok(result(plan, made, told))
+}
+
+fn stale(found: Digest, pinned: Digest) -> Fail {
+    let message =
+        format!("the plan is {found} now, not {pinned}: something changed since it was analyzed");
+    let failure = Failure::new(CauseCode::PlanStale, message)
+        .action("`thcode rollback analyze` shows what would be done now; nothing was touched");
+    Fail { class: ExitClass::Blocked, failure }
+}
+
+/// What was dispatched.
+#[derive(Default)]
+struct Made {
+    operation_id: Option<OperationId>,
+    checkpoint: Option<CheckpointId>,
+    ends: Vec<(Option<OperationId>, End)>,
+}
+
+fn restore(
+    host: &Host,
+    writer: &mut Writer,
+    plan: &Plan,
+    newest: &StoredCheckpoint,
+    wanted: &[Wanted],
+) -> Result<Made, Fail> {
+    let about = about(host, newest);
+    let ordered = Ordered {
+        verb: "rollback",
+        rule: "operator:rollback",
+        policy: plan.policy,
+        retention: newest.retention,
+    };
+    let mut vault = Vault { host, root: &plan.root, store: &mut writer.store, log: &mut writer.log };
+    let restored = mutation::restore(&mut vault, about, ordered, wanted)
+        .map_err(|error| broken(about.operation_id, error))?;
+    let operation_id = restored.checkpoint.map(|_| about.operation_id);
+    Ok(Made { operation_id, checkpoint: restored.checkpoint, ends: restored.ends })
+}
+
+/// An operation of the operator's, told beside the turn whose work it is about.
+pub(super) fn about(host: &Host, of: &StoredCheckpoint) -> About {
+    About {
+        session_id: of.session_id,
+        turn_id: of.turn_id,
+        prompt_round: of.prompt_round,
+        operation_id: OperationId::from_uuid(host.uuid()),
+    }
+}
+
+/// The store gave out on the way: some files may be back, and recovery says which.
+pub(super) fn broken(operation: OperationId, error: MutationError) -> Fail {
+    let fail = Fail::from(error);
+    let mut failure = fail.failure;
+    failure.operation_id = Some(operation);
+    failure.recovery_actions.insert(0, "thcode recover".to_owned());
+    Fail { class: ExitClass::UnknownOutcome, failure }
+}
+
+/// What a result is told with, beside the plan and what was made of it.
+struct Told<'a> {
+    common: &'a Common,
+    meant: &'a Meant,
+    open: u64,
+    state_dir: String,
+    notes: Vec<String>,
+}
+
+fn result(plan: Plan, made: Made, told: Told<'_>) -> RollbackApplyResult {
+    let checkpoint_ids = plan.checkpoint_ids();
+    let mut ends = made.ends.into_iter();
+    let refused = plan.targets.iter().filter_map(|target| {
+        let boundary = target.boundary?.to_owned();
+        Some(RefusedTarget { path: target.told.path.clone(), boundary })
+    });
+    let refused = refused.collect();
+    let targets: Vec<AppliedTarget> = plan
+        .targets
+        .into_iter()
+        .map(|target| {
+            let end = target.wanted.is_some().then(|| ends.next()).flatten();
+            applied_target(target, end)
+        })
+        .collect();
+    let counts = counted(&targets);
+    let applied = counts.applied + counts.already_at_pre_image;
+    let all = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+    let unknown = targets.iter().any(|target| {
+        let dispatched = target.operation_id.is_some();
+        dispatched && matches!(target.outcome, ApplyTargetOutcome::UnknownOutcome { .. })
+    });
+    let result = match (applied, all - applied) {
+        (_, 0) => RollbackApplyResultType::Full,
+        (0, _) => RollbackApplyResultType::Blocked,
+        (_, _) => RollbackApplyResultType::Partial,
+    };
+    let exit_class = match result {
+        _ if unknown => ExitClass::UnknownOutcome,
+        RollbackApplyResultType::Full => ExitClass::Success,
+        RollbackApplyResultType::Partial => ExitClass::Partial,
+        RollbackApplyResultType::Blocked => ExitClass::Blocked,
+    };
+    let residual_conflicts = targets.iter().filter_map(residual).collect::<Vec<_>>();
+    let flags = recover::flags(told.common);
+    let next_step = match (unknown, residual_conflicts.first(), made.checkpoint) {
+        (true, ..) => format!("thcode {flags}recover"),
+        (false, Some(conflict), _) => {
+            let of = checkpoint_ids.last().map(ToString::to_string).unwrap_or_default();
+            let path = recover::quoted(&conflict.path);
+            format!("thcode {flags}rollback resolve {of} {path} --choice skip-target")
+        }
+        (false, None, Some(id)) if all == applied => {
+            format!("nothing to do; to undo this: thcode {flags}rollback apply {id}")
+        }
+        (false, None, _) if all == applied => "nothing to do".to_owned(),
+        (false, None, _) => {
+            format!("thcode {flags}rollback analyze {} tells why", told.meant.words())
+        }
+    };
+    RollbackApplyResult {
+        schema: RollbackApplyResultSchema,
+        tool_version: TOOL_VERSION.to_owned(),
+        result,
+        checkpoint_ids,
+        applied_count: applied,
+        not_applied_count: all - applied,
+        counts,
+        residual_conflicts,
+        refused,
+        checkpoint_id_after: made.checkpoint,
+        operation_id: made.operation_id,
+        plan_digest: plan.digest,
+        excluded_effects: plan.excluded,
+        open_operations: told.open,
+        notes: told.notes,
+        patch: None,
+        next_step,
+        targets,
+        state_dir: told.state_dir,
+        workspace: plan.root.path().to_owned(),
+        failure: failure(result, exit_class),
+        exit_class,
+        exit_code: exit_class.code(),
+    }
+}
+
+fn failure(result: RollbackApplyResultType, class: ExitClass) -> Option<Failure> {
+    let (cause, message) = match (class, result) {
+        (ExitClass::UnknownOutcome, _) => {
+            (CauseCode::OutcomeUnproven, "what became of a file isn't proven")
+        }
+        (_, RollbackApplyResultType::Full) => return None,
+        (_, RollbackApplyResultType::Partial) => {
+            (CauseCode::RollbackIncomplete, "some files were put back, others were left as they are")
+        }
+        (_, RollbackApplyResultType::Blocked) => {
+            (CauseCode::RollbackIncomplete, "no file was put back; all are left as they are")
+        }
+    };
+    Some(Failure::new(cause, message).action("targets[] tells each file and why"))
+}
+
+fn residual(target: &AppliedTarget) -> Option<ResidualConflict> {
+    match &target.outcome {
+        ApplyTargetOutcome::Conflict { reason_code, safe_choices } => Some(ResidualConflict {
+            path: target.path.clone(),
+            reason_code: reason_code.clone(),
+            safe_choices: safe_choices.clone(),
+        }),
+        ApplyTargetOutcome::Applied { .. }
+        | ApplyTargetOutcome::Skipped { .. }
+        | ApplyTargetOutcome::Inaccessible { .. }
+        | ApplyTargetOutcome::Mismatch { .. }
+        | ApplyTargetOutcome::UnknownOutcome { .. } => None,
+    }
+}
+
+fn counted(targets: &[AppliedTarget]) -> ApplyCounts {
+    let mut counts = ApplyCounts::default();
+    for target in targets {
+        match &target.outcome {
+            ApplyTargetOutcome::Applied { .. } => counts.applied += 1,
+            ApplyTargetOutcome::Skipped { reason_code } if reason_code == "already-at-pre-image" => {
+                counts.already_at_pre_image += 1;
+            }
+            ApplyTargetOutcome::Skipped { .. } => counts.skipped += 1,
+            ApplyTargetOutcome::Conflict { .. } => counts.conflict += 1,
+            ApplyTargetOutcome::Inaccessible { .. } => counts.inaccessible += 1,
+            ApplyTargetOutcome::Mismatch { .. } => counts.mismatch += 1,
+            ApplyTargetOutcome::UnknownOutcome { .. } => counts.unknown_outcome += 1,
+        }
+    }
+    counts
+}
+
+fn applied_target(target: Target, end: Option<(Option<OperationId>, End)>) -> AppliedTarget {
+    let told = target.told;
+    let inverse = match &told.outcome {
+        AnalyzedOutcome::AppliedEligible { inverse_operation, .. } => *inverse_operation,
+        _ => InverseOperation::None,
+    };
+    let came_back = match inverse {
+        InverseOperation::RestorePreImage | InverseOperation::RestoreFromArtifact => true,
+        InverseOperation::DeleteFile | InverseOperation::None => false,
+    };
+    let (outcome, operation_id, metadata, message) = match end {
+        None => (as_analyzed(told.outcome), None, None, None),
+        Some((id, End::Done { metadata_partial })) => {
+            let metadata = match metadata_partial {
+                true => RestoredMetadata::Partial,
+                false => RestoredMetadata::Whole,
+            };
+            let outcome = ApplyTargetOutcome::Applied { inverse_operation: inverse };
+            (outcome, id, came_back.then_some(metadata), None)
+        }
+        Some((id, End::Not(refusal))) => (not_made(&refusal), id, None, Some(refusal.message)),
+        Some((id, End::Unknown(refusal))) => {
+            let reason_code = refusal.cause.to_owned();
+            let outcome = ApplyTargetOutcome::UnknownOutcome { reason_code };
+            (outcome, id, None, Some(refusal.message))
+        }
+    };
+    AppliedTarget {
+        path: told.path,
+        effect: told.effect,
+        checkpoint_ids: told.checkpoint_ids,
+        pre_image: told.pre_image,
+        post_image: told.post_image,
+        current_state: told.current_state,
+        outcome,
+        operation_id,
+        metadata,
+        message,
+    }
+}
+
+/// The outcome of a file that nothing was done to.
+fn as_analyzed(outcome: AnalyzedOutcome) -> ApplyTargetOutcome {
+    match outcome {
+        AnalyzedOutcome::AppliedEligible { inverse_operation, .. } => {
+            ApplyTargetOutcome::Applied { inverse_operation }
+        }
+        AnalyzedOutcome::Conflict { reason_code, safe_choices } => {
+            ApplyTargetOutcome::Conflict { reason_code, safe_choices }
+        }
+        AnalyzedOutcome::Skipped { reason_code } => ApplyTargetOutcome::Skipped { reason_code },
+        AnalyzedOutcome::Inaccessible { reason_code } => {
+            ApplyTargetOutcome::Inaccessible { reason_code }
+        }
+        AnalyzedOutcome::Mismatch { reason_code, to } => {
+            ApplyTargetOutcome::Mismatch { reason_code, to }
+        }
+        AnalyzedOutcome::UnknownOutcome { reason_code } => {
+            ApplyTargetOutcome::UnknownOutcome { reason_code }
+        }
+    }
+}
+
+/// The outcome of a file that turned out otherwise once it was about to be written: as it was found.
+fn not_made(refusal: &Refusal) -> ApplyTargetOutcome {
+    let reason_code = match refusal.cause {
+        "stale-read" | "already-exists" => "content-conflict",
+        "is-directory" | "special-file" => "target-recreated",
+        same => same,
+    };
+    let reason_code = reason_code.to_owned();
+    match reason_code.as_str() {
+        "content-conflict"
+        | "target-deleted"
+        | "target-recreated"
+        | "behind-symlink"
+        | "hardlink-detected"
+        | "read-only-file"
+        | "metadata-not-preservable"
+        | "pre-image-corrupt" => {
+            ApplyTargetOutcome::Conflict { reason_code, safe_choices: safe_choices() }
+        }
+        _ => ApplyTargetOutcome::Inaccessible { reason_code },
+    }
+}

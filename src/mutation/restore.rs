@@ -1,0 +1,346 @@
+//! Putting files back, many at once: one checkpoint of all of them first, then in batches each as an
+//! operation of its own, through the same steps and the same proofs as any other change.
+//!
+//! Where an image comes back from is its sealed blob, streamed: nothing is held whole but small files
+//! of one batch.
+
+mod batch;
+
+use std::collections::BTreeSet;
+
+use super::{
+    MutationError,
+    change::{About, Vault},
+    native,
+    preflight::{self, Found, Parent, Refusal},
+};
+use crate::{
+    checkpoint::{
+        self, ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, RetentionConfig,
+        StoredImage, Xattr,
+    },
+    host::CrashPoint,
+    id::{AuthorizationId, CheckpointId, Digest, OperationId},
+    journal::{DispatchCommitted, Event, JournalError, Payload, Provenance},
+    store::Durability,
+};
+use batch::{Batch, Done};
+
+/// Files that share their syncs.
+const BATCH: usize = 64;
+
+/// A file that is to become what it was.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Where, relative to the root.
+    pub path: String,
+    /// What has to stand there for that; `None` for nothing.
+    pub now: Option<Standing>,
+    /// What is to stand there; `None` for nothing.
+    pub then: Option<Former>,
+    /// The permission bits of its directory, should that have to be made again.
+    pub parent_mode: Option<u32>,
+    /// How many directories were made for it, and go with it if they are empty.
+    pub made_parents: usize,
+}
+
+/// A file that stands and whose bytes are kept.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// Its digest.
+    pub digest: Digest,
+    /// The image that holds these bytes.
+    pub image: StoredImage,
+    /// Whether it is binary.
+    pub class: ContentClass,
+}
+
+/// A file that once stood there.
+#[derive(Debug, Clone)]
+pub struct Former {
+    /// Its digest.
+    pub digest: Digest,
+    /// The image that holds its bytes.
+    pub image: StoredImage,
+    /// Its extended attributes.
+    pub xattrs: Vec<Xattr>,
+    /// Whether it is binary.
+    pub class: ContentClass,
+}
+
+/// On whose word files are put back.
+#[derive(Debug, Clone, Copy)]
+pub struct Ordered<'a> {
+    /// The verb: what the journal tells as the tool.
+    pub verb: &'a str,
+    /// The rule that stands for the operator.
+    pub rule: &'a str,
+    /// The digest of the policy whose protection holds.
+    pub policy: Digest,
+    /// How long the checkpoint is kept.
+    pub retention: RetentionConfig,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Restored {
+    /// The checkpoint that puts all of this back in turn; `None` where nothing was begun.
+    pub checkpoint: Option<CheckpointId>,
+    /// Per file, in the order that was given.
+    pub ends: Vec<(Option<OperationId>, End)>,
+}
+
+/// How one file ended.
+#[derive(Debug)]
+pub enum End {
+    /// It is as it was, and was seen.
+    Done {
+        /// Whether its owner or an attribute couldn't be given back.
+        metadata_partial: bool,
+    },
+    /// Not begun, or given up with nothing changed.
+    Not(Refusal),
+    /// What stands can't be proven.
+    Unknown(Refusal),
+}
+
+/// Puts files back. The parent operation is `about`; each file becomes an operation below it.
+pub fn restore(
+    vault: &mut Vault<'_>,
+    about: About,
+    ordered: Ordered<'_>,
+    wanted: &[Wanted],
+) -> Result<Restored, MutationError> {
+    let mut ends: Vec<Option<(Option<OperationId>, End)>> = Vec::new();
+    let mut aims = Vec::new();
+    for (at, wanted) in wanted.iter().enumerate() {
+        match aim(vault, wanted) {
+            Ok(aim) => {
+                aims.push((at, aim));
+                ends.push(None);
+            }
+            Err(refusal) => ends.push(Some((None, End::Not(refusal)))),
+        }
+    }
+    if aims.is_empty() {
+        return Ok(Restored { checkpoint: None, ends: ends.into_iter().flatten().collect() });
+    }
+    let kept = keep(vault, about, ordered, wanted, &aims)?;
+    let mut whole = Some(kept.authorization_id);
+    let places: Vec<usize> = aims.iter().map(|(at, _)| *at).collect();
+    let mut proofs = Vec::new();
+    for (number, batch) in places.chunks(BATCH).enumerate() {
+        let mut run = Batch { vault, about, ordered, kept: &kept };
+        for done in run.carry_out(wanted, batch, number * BATCH, &mut whole)? {
+            let Done { at, operation_id, end, proof } = done;
+            if let (End::Done { .. }, Some(wanted), Some(proof)) = (&end, wanted.get(at), proof) {
+                proofs.push((wanted, proof));
+            }
+            if let Some(place) = ends.get_mut(at) {
+                *place = Some((Some(operation_id), end));
+            }
+        }
+    }
+    unmake(vault, &proofs);
+    let ends: Vec<_> = ends.into_iter().flatten().collect();
+    finish(vault, about, &kept, &ends)?;
+    Ok(Restored { checkpoint: Some(kept.checkpoint_id), ends })
+}
+
+/// Removes the directories that had been made for files which are gone again, the deepest first, as
+/// far as they are empty: two files may have shared one.
+fn unmake(vault: &Vault<'_>, proofs: &[(&Wanted, DispatchCommitted)]) {
+    let mut dirs = BTreeSet::new();
+    for (wanted, _) in proofs.iter().filter(|(wanted, _)| wanted.then.is_none()) {
+        let mut dir = wanted.path.as_str();
+        for _ in 0..wanted.made_parents {
+            let Some((above, _)) = dir.rsplit_once('/') else { break };
+            dir = above;
+            dirs.insert((std::cmp::Reverse(dir.split('/').count()), dir));
+        }
+    }
+    let Some((_, proof)) = proofs.first() else { return };
+    for (_, dir) in dirs {
+        native::unmake_parents(proof, vault.root, &format!("{dir}/."), 1);
+    }
+}
+
+/// What was seen of a target before the checkpoint is made.
+struct Aim {
+    meta: Option<FileMeta>,
+    xattrs: Vec<Xattr>,
+    parent_mode: u32,
+    missing: Vec<String>,
+}
+
+fn aim(vault: &Vault<'_>, wanted: &Wanted) -> Result<Aim, Refusal> {
+    let (parent, found) = look(vault, wanted)?;
+    let (meta, xattrs) = match found {
+        Found::File(file) => (Some(file.meta), file.xattrs),
+        Found::Absent => (None, Vec::new()),
+    };
+    Ok(Aim { meta, xattrs, parent_mode: parent.mode, missing: parent.missing })
+}
+
+/// Resolves the path again, by handle, and looks whether there is a file where one is expected.
+fn look(vault: &Vault<'_>, wanted: &Wanted) -> Result<(Parent, Found), Refusal> {
+    let path = &wanted.path;
+    let parent = preflight::parent(vault.root, path, wanted.now.is_none())?;
+    let found = preflight::look(&parent, path, false)?;
+    match (&wanted.now, &found) {
+        (Some(_), Found::File(_)) | (None, Found::Absent) => Ok((parent, found)),
+        (Some(_), Found::Absent) => {
+            Err(Refusal::new("target-deleted", format!("{path} is gone; it was left so")))
+        }
+        (None, Found::File(_)) => {
+            let message = format!("something stands at {path} again; it was left alone");
+            Err(Refusal::new("target-recreated", message))
+        }
+    }
+}
+
+/// The checkpoint that a rollback makes of itself before it begins.
+struct KeptBefore {
+    checkpoint_id: CheckpointId,
+    rows: Digest,
+    authorization_id: AuthorizationId,
+}
+
+fn keep(
+    vault: &mut Vault<'_>,
+    about: About,
+    ordered: Ordered<'_>,
+    wanted: &[Wanted],
+    aims: &[(usize, Aim)],
+) -> Result<KeptBefore, MutationError> {
+    let (host, store) = (vault.host, &*vault.store);
+    let targets = aims.iter().filter_map(|(at, aim)| Some(target(wanted.get(*at)?, aim))).collect();
+    let checkpoint_id = CheckpointId::from_uuid(host.uuid());
+    let authorization_id = AuthorizationId::from_uuid(host.uuid());
+    let new = NewCheckpoint {
+        checkpoint_id,
+        operation_id: about.operation_id,
+        session_id: about.session_id,
+        turn_id: about.turn_id,
+        prompt_round: about.prompt_round,
+        retention: ordered.retention,
+        targets,
+    };
+    host.crash_point(CrashPoint::Sealed);
+    let rows = vault.log.write(host, store, Durability::Normal, |tx, stage| {
+        let rows = checkpoint::commit(host, store, tx, &new)?;
+        let event = |payload| event(about, about.operation_id, None, payload);
+        decided(ordered).into_iter().for_each(|payload| stage.push(event(payload)));
+        let targets = u32::try_from(new.targets.len()).unwrap_or(u32::MAX);
+        stage.push(event(Payload::CheckpointCommitted {
+            checkpoint_id,
+            targets,
+            rows,
+            authorization_id,
+        }));
+        tx.execute_one(
+            "INSERT INTO authorization (authorization_id, operation_id) VALUES (?1, ?2)",
+            (authorization_id.as_bytes().as_slice(), about.operation_id.as_bytes().as_slice()),
+        )?;
+        Ok::<_, MutationError>(rows)
+    })?;
+    host.crash_point(CrashPoint::Checkpointed);
+    Ok(KeptBefore { checkpoint_id, rows, authorization_id })
+}
+
+/// What a rollback's own checkpoint says of a file. Both images are kept already: the one that goes was
+/// left by a change of ours, the one that comes back stood there before.
+fn target(wanted: &Wanted, aim: &Aim) -> NewTarget {
+    let state = |image: &StoredImage, class, now: Option<&FileMeta>| match image {
+        StoredImage::Absent => ImageState::Absent,
+        StoredImage::Present { digest_mac, meta, artifact } => ImageState::Kept {
+            artifact: *artifact,
+            digest_mac: digest_mac.clone(),
+            class,
+            meta: now.cloned().unwrap_or_else(|| meta.clone()),
+        },
+    };
+    let pre = match &wanted.now {
+        Some(now) => state(&now.image, now.class, aim.meta.as_ref()),
+        None => ImageState::Absent,
+    };
+    let post = match &wanted.then {
+        Some(then) => state(&then.image, then.class, None),
+        None => ImageState::Absent,
+    };
+    let effect = match (&pre, &post) {
+        (ImageState::Absent, _) => Effect::Create,
+        (_, ImageState::Absent) => Effect::Delete,
+        (_, _) => Effect::Edit,
+    };
+    NewTarget {
+        effect,
+        path: wanted.path.clone().into_bytes(),
+        xattrs: aim.xattrs.clone(),
+        made_parents: aim.missing.clone(),
+        pre,
+        post,
+        parent_mode: Some(aim.parent_mode),
+    }
+}
+
+/// The two events that an operator's order begins with.
+fn decided(ordered: Ordered<'_>) -> [Payload; 2] {
+    [
+        Payload::OperationProposed {
+            tool: ordered.verb.to_owned(),
+            action_class: "operator".to_owned(),
+        },
+        Payload::PolicyDecisionRecorded {
+            outcome: "allow".to_owned(),
+            because: "operator".to_owned(),
+            rule_id: Some(ordered.rule.to_owned()),
+            line: None,
+            policy: ordered.policy,
+        },
+    ]
+}
+
+fn event(
+    about: About,
+    operation_id: OperationId,
+    parent_operation_id: Option<OperationId>,
+    payload: Payload,
+) -> Event {
+    Event {
+        session_id: about.session_id,
+        turn_id: Some(about.turn_id),
+        operation_id: Some(operation_id),
+        parent_operation_id,
+        provenance: Provenance::Deterministic,
+        payload,
+    }
+}
+
+/// Ends the operation that all of it was a part of, durably. Where a file's end is unknown its own is
+/// left open: recovery ends it once the file's is known.
+fn finish(
+    vault: &mut Vault<'_>,
+    about: About,
+    kept: &KeptBefore,
+    ends: &[(Option<OperationId>, End)],
+) -> Result<(), MutationError> {
+    if ends.iter().any(|(_, end)| matches!(end, End::Unknown(_))) {
+        return Ok(());
+    }
+    let applied = ends.iter().any(|(_, end)| matches!(end, End::Done { .. }));
+    let payload = match applied {
+        true => Payload::OperationSucceeded {},
+        false => Payload::OperationFailed { cause: "nothing-applied".to_owned() },
+    };
+    let terminal = event(about, about.operation_id, None, payload);
+    let (host, store) = (vault.host, &*vault.store);
+    vault
+        .log
+        .write(host, store, Durability::Full, |tx, stage| {
+            checkpoint::settle(tx, kept.checkpoint_id, applied)?;
+            stage.push(terminal);
+            Ok::<_, JournalError>(())
+        })
+        .map_err(MutationError::Unsettled)
+}
