@@ -32,6 +32,8 @@ pub mod mutation;
 
 pub mod recovery;
 
+pub mod diff;
+
 pub mod rollback;
 
 pub mod provider;

@@ -358,6 +358,7 @@ impl Record {
                 provider_ms: self.provider_ms,
             },
             residual_risks: ending.residual_risks,
+            rollback: None,
             structured_output: self.structured_output,
             failure: ending.failure,
             exit_class: ending.exit_class,

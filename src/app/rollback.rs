@@ -5,9 +5,11 @@ mod apply;
 mod desk;
 mod observe;
 mod plan;
+mod resolve;
 mod tell;
 
 pub use apply::{after_run, apply};
+pub use resolve::{Choice, resolve};
 
 use super::{Common, Ended, Fail, recover};
 use crate::{

@@ -10,7 +10,7 @@ use super::{
     observe::Scrubbed,
     policy_files::{self, NoPolicy, PolicyOptions, guarded},
     prompt::{self, PromptSource},
-    providers,
+    providers, rollback,
 };
 pub use crate::agent::{ExpectedChanges, Limited, Stop};
 use crate::{
@@ -34,6 +34,15 @@ use crate::{
 /// A schema of the caller's has at most this many bytes.
 const MOST_SCHEMA_BYTES: u64 = 1 << 20;
 
+/// What becomes of a run's changes when it fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// They stay.
+    Keep,
+    /// They go back, as far as nobody has changed what they left.
+    Rollback,
+}
+
 /// What the caller asks of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
@@ -55,6 +64,8 @@ pub struct RunOptions {
     pub heartbeat: Duration,
     /// Commands that must end with 0 after the final answer, as they were written.
     pub verify: Vec<String>,
+    /// What becomes of the changes when the run fails.
+    pub on_failure: OnFailure,
     /// How often the model may mend what they find.
     pub verify_rounds: u32,
     /// Whether files must have changed.
@@ -180,6 +191,9 @@ pub fn run(
     scrubbed.end(session);
     // A tool that a signal left behind must not hold the document up.
     runtime.shutdown_background();
+    if options.on_failure == OnFailure::Rollback {
+        put_back(host, common, ephemeral.as_ref(), &mut result);
+    }
     if let Some(place) = ephemeral {
         remove_ephemeral(&mut result, &place);
     }
@@ -217,6 +231,38 @@ fn limited(policy: &Settings, caller: Limited) -> Limited {
         tool_calls: caller.tool_calls.or(policy.tool_calls),
         total_tokens: caller.total_tokens.or(policy.total_tokens),
         wall_time: caller.wall_time.or(policy.wall_time_ms.map(Duration::from_millis)),
+    }
+}
+
+/// Puts back what a failed run changed, as any rollback does; what somebody changed since stays, and the
+/// class stays that of the run.
+fn put_back(host: &Host, common: &Common, own: Option<&StatePlace>, result: &mut TurnResult) {
+    let failed = !matches!(result.exit_class, ExitClass::Success | ExitClass::AcceptedLimitation);
+    if !failed || result.tolerated || result.prompt_round == 0 {
+        return;
+    }
+    let mut common = common.clone();
+    if let Some(own) = own {
+        common.state.dir = Some(own.dir.clone());
+    }
+    match rollback::after_run(host, &common, result.turn_id) {
+        Ok(done) => {
+            if done.exit_class != ExitClass::Success {
+                let left = done.not_applied_count;
+                result.residual_risks.push(format!(
+                    "{left} of the files that this run changed could not be put back: rollback tells which"
+                ));
+            }
+            result.rollback = Some(Box::new(done));
+        }
+        Err(fail) => match fail.failure.cause_code {
+            // It changed nothing that was kept.
+            CauseCode::NothingToRollBack | CauseCode::StoreMissing => {}
+            _ => {
+                let message = format!("this run's changes were not put back: {}", fail.failure.message);
+                result.residual_risks.push(message);
+            }
+        },
     }
 }
 

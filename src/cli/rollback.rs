@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use super::Done;
 use crate::{
     app::{
-        Common,
-        rollback::{self, ListOptions, Meant, Selected},
+        self, Common, Fail,
+        rollback::{self, Choice, ListOptions, Meant, Selected},
     },
     host::Host,
 };
@@ -37,6 +37,16 @@ Examples:
   thcode rollback apply --turn 3 --only src/main.rs
   thcode rollback apply last --plan sha256:…   (only if nothing changed since it was analyzed)")]
     Apply(ApplyArgs),
+    /// Settle one conflict. Overwriting what somebody else wrote isn't among the choices.
+    #[command(after_help = "\
+Choices:
+  skip-target                    leave the file as it is
+  export-sanitized-patch         show what putting it back would change, without known secrets
+  user-authored-resolution FILE  give the file the content of FILE
+  rebase-new-path NEW            put what stood there before under the new name NEW
+Example:
+  thcode rollback resolve 3f2a src/main.rs --choice export-sanitized-patch")]
+    Resolve(ResolveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -90,6 +100,34 @@ pub(super) struct ApplyArgs {
     plan: Option<String>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ResolveArgs {
+    /// The checkpoint: its id, or the unique beginning of its id's random part.
+    checkpoint: String,
+    /// The file, relative to the workspace.
+    path: String,
+    /// What is to be done, and with what.
+    #[arg(long, num_args = 1..=2, required = true, value_names = ["CHOICE", "FILE|NEW"])]
+    choice: Vec<String>,
+}
+
+impl ResolveArgs {
+    fn read_choice(&self) -> Result<Choice, Fail> {
+        let words: Vec<&str> = self.choice.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["skip-target"] => Ok(Choice::SkipTarget),
+            ["export-sanitized-patch"] => Ok(Choice::ExportSanitizedPatch),
+            ["user-authored-resolution", file] => Ok(Choice::UserAuthoredResolution(file.into())),
+            ["rebase-new-path", new] => Ok(Choice::RebaseNewPath((*new).to_owned())),
+            other => {
+                let message = format!("--choice {} is no choice", other.join(" "));
+                let action = "`thcode rollback resolve --help` lists them, and which need a file";
+                Err(app::usage(message, Some(action.to_owned())))
+            }
+        }
+    }
+}
+
 /// Which of the files.
 #[derive(Debug, Args)]
 pub(super) struct SelectedArgs {
@@ -118,6 +156,7 @@ impl RollbackVerb {
             Self::List(_) | Self::Inspect { .. } => &[][..],
             Self::Analyze(args) => &args.selected.policy,
             Self::Apply(args) => &args.selected.policy,
+            Self::Resolve(args) => args.choice.get(1..).unwrap_or_default(),
         };
         files.iter().map(PathBuf::from).collect()
     }
@@ -128,6 +167,7 @@ impl RollbackVerb {
             Self::Inspect { .. } => "rollback inspect",
             Self::Analyze(_) => "rollback analyze",
             Self::Apply(_) => "rollback apply",
+            Self::Resolve(_) => "rollback resolve",
         }
     }
 }
@@ -155,6 +195,10 @@ pub(super) fn dispatch(host: &Host, common: &Common, verb: RollbackVerb) -> Done
         }
         RollbackVerb::Apply(ApplyArgs { meant, selected, plan }) => {
             rollback::apply(host, common, &meant.into(), &selected.into(), plan.as_deref())
+        }
+        RollbackVerb::Resolve(args) => {
+            let choice = args.read_choice()?;
+            rollback::resolve(host, common, &args.checkpoint, &args.path, &choice)
         }
     }
 }

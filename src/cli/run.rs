@@ -132,6 +132,9 @@ pub(super) struct RunArgs {
     /// A JSON Schema that the final answer must follow, as JSON.
     #[arg(long, alias = "json-schema", value_name = "FILE")]
     output_schema: Option<PathBuf>,
+    /// What becomes of the changes when the run doesn't succeed.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    on_failure: OnFailure,
     /// End (SIGTERM) when the process that started this one ends.
     #[arg(long)]
     die_with_parent: bool,
@@ -178,6 +181,17 @@ enum OnInterrupted {
     RequireClean,
     /// Begin all the same, and say so in the document.
     Ignore,
+}
+
+/// What becomes of a run's changes when it doesn't succeed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum OnFailure {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They go back by an ordinary rollback; what somebody changed since stays, and the exit code stays
+    /// that of the run.
+    Rollback,
 }
 
 /// Whether files must have changed.
@@ -267,6 +281,10 @@ pub(super) fn dispatch(
         heartbeat: args.heartbeat,
         verify: args.verify,
         verify_rounds: args.verify_rounds,
+        on_failure: match args.on_failure {
+            OnFailure::Keep => app::run::OnFailure::Keep,
+            OnFailure::Rollback => app::run::OnFailure::Rollback,
+        },
         expect_changes: match args.expect_changes {
             ExpectChanges::Any => ExpectedChanges::Any,
             ExpectChanges::None => ExpectedChanges::None,

@@ -78,6 +78,14 @@ fn turn(document: &TurnResult) -> String {
     if more > 0 {
         lines.line(&format!("changed: {more} more, see changes[] in the document (-o FILE)"));
     }
+    if let Some(done) = &document.rollback {
+        lines.line(&format!(
+            "put back: {}, {} as before, {} left as found (--on-failure rollback)",
+            done.result.token(),
+            counted(done.applied_count, "file"),
+            done.not_applied_count,
+        ));
+    }
     for denial in document.denials.iter().take(MOST_DENIALS) {
         lines.line(&denial_line(denial));
     }

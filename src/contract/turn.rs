@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Document, ExitClass, failure::Failure, schema_tag};
+use super::{Document, ExitClass, failure::Failure, rollback::RollbackApplyResult, schema_tag};
 use crate::id::{Digest, MessageId, SessionId, Timestamp, TurnId};
 
 mod budget;
@@ -82,6 +82,9 @@ pub struct TurnResult {
     pub timing: Timing,
     /// What a reader should know that the outcome alone doesn't tell.
     pub residual_risks: Vec<String>,
+    /// What putting this run's changes back came to (`--on-failure rollback`); null where nothing was to
+    /// be put back.
+    pub rollback: Option<Box<RollbackApplyResult>>,
     /// The final answer as JSON, where the caller asked for a form and it has it (`--output-schema`).
     pub structured_output: Option<serde_json::Value>,
     /// What went wrong; null where nothing did.

@@ -52,6 +52,13 @@ pub enum Change<'a> {
         /// How.
         edits: &'a [Edit],
     },
+    /// Gives a file other content, whatever it was.
+    Replace {
+        /// Which.
+        path: &'a str,
+        /// Its new bytes.
+        content: &'a [u8],
+    },
     /// Removes a file.
     Delete {
         /// Which.
@@ -60,16 +67,20 @@ pub enum Change<'a> {
 }
 
 impl Change<'_> {
-    pub(super) fn path(&self) -> &str {
+    /// Where.
+    pub fn path(&self) -> &str {
         match self {
-            Self::Create { path, .. } | Self::Edit { path, .. } | Self::Delete { path } => path,
+            Self::Create { path, .. }
+            | Self::Edit { path, .. }
+            | Self::Replace { path, .. }
+            | Self::Delete { path } => path,
         }
     }
 
     pub(super) fn effect(&self) -> Effect {
         match self {
             Self::Create { .. } => Effect::Create,
-            Self::Edit { .. } => Effect::Edit,
+            Self::Edit { .. } | Self::Replace { .. } => Effect::Edit,
             Self::Delete { .. } => Effect::Delete,
         }
     }

@@ -143,12 +143,7 @@ impl Looked {
                     }
                     Err(refusal) => return Err(refusal),
                 }
-                if u64::try_from(content.len()).unwrap_or(u64::MAX) > MOST_EDITED_BYTES {
-                    return Err(Refusal::new(
-                        "too-large",
-                        format!("the content is over {MOST_EDITED_BYTES} bytes"),
-                    ));
-                }
+                fits(content.len())?;
                 looked(parent, None, None, After::Bytes { bytes: content.to_vec(), replaced: 0 })
             }
             Change::Edit { edits, .. } => {
@@ -164,6 +159,16 @@ impl Looked {
                     return Err(Refusal::new("too-large", message));
                 }
                 let after = After::Bytes { bytes: edited.bytes, replaced: edited.replaced };
+                looked(parent, Some(file), Some(image), after)
+            }
+            Change::Replace { content, .. } => {
+                let mut file = file_of(found?, path)?;
+                let image = file.read(path)?;
+                if seen.is_none_or(|seen| seen != Digest::of(image.bytes())) {
+                    return Err(stale(path));
+                }
+                fits(content.len())?;
+                let after = After::Bytes { bytes: content.to_vec(), replaced: 0 };
                 looked(parent, Some(file), Some(image), after)
             }
             Change::Delete { .. } => {
@@ -244,6 +249,14 @@ impl Looked {
             After::Nothing => None,
         };
         Ok(Ok(Sealed { looked: self, salt, pre, post, protected, proposed }))
+    }
+}
+
+fn fits(length: usize) -> Result<(), Refusal> {
+    if u64::try_from(length).is_ok_and(|length| length <= MOST_EDITED_BYTES) {
+        Ok(())
+    } else {
+        Err(Refusal::new("too-large", format!("the content is over {MOST_EDITED_BYTES} bytes")))
     }
 }
 

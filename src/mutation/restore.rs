@@ -284,6 +284,14 @@ fn target(wanted: &Wanted, aim: &Aim) -> NewTarget {
     }
 }
 
+/// The two events that an operation of the operator's begins with: the verb, the rule that stands for
+/// the operator, and the policy whose protection holds.
+pub fn ordered(about: About, (verb, rule, policy): (&str, &str, Digest)) -> Vec<Event> {
+    let ordered = Ordered { verb, rule, policy, retention: RetentionConfig::DEFAULT };
+    let event = |payload| event(about, about.operation_id, None, payload);
+    decided(ordered).into_iter().map(event).collect()
+}
+
 /// The two events that an operator's order begins with.
 fn decided(ordered: Ordered<'_>) -> [Payload; 2] {
     [

@@ -320,6 +320,96 @@ fn what_can_not_be_put_back_is_told_and_touches_nothing() {
     assert_eq!(none.apply(&["last"]).end().2, "store-missing");
 }
 
+/// The four things that can be done about a conflict.
+#[test]
+fn a_conflict_is_settled_as_the_operator_wants_it() {
+    let bench = Bench::new(&[("f.txt", "one\ntwo\n"), ("gone.txt", "old")]);
+    bench.run(&[], &[edit("f.txt", "one", "1"), delete("gone.txt")]);
+    fs::write(bench.at("f.txt"), "1\ntwo\ntheirs\n").unwrap();
+    fs::write(bench.at("gone.txt"), "theirs").unwrap();
+    let list = bench.verb(&["rollback", "list"]).json();
+    let of = |at: usize| list["checkpoints"][at]["checkpointId"].as_str().unwrap().to_owned();
+    let (gone, edited) = (of(0), of(1));
+    let resolve = |id: &str, path: &str, choice: &[&str]| {
+        bench.verb(&[&["rollback", "resolve", id, path, "--choice"], choice].concat())
+    };
+    let tree = bench.env.tree();
+    let skipped = resolve(&edited, "f.txt", &["skip-target"]);
+    assert_eq!(skipped.code, Some(0), "{skipped:?}");
+    assert_eq!(skipped.json()["targets"][0]["outcome"]["reasonCode"], "skip-target");
+    let patch = resolve(&edited, "f.txt", &["export-sanitized-patch"]);
+    assert_eq!(patch.code, Some(0), "{patch:?}");
+    assert_eq!(
+        patch.json()["patch"],
+        "--- a/f.txt\n+++ b/f.txt\n@@ -1,3 +1,2 @@\n-1\n+one\n two\n-theirs\n"
+    );
+    assert_eq!(bench.env.tree(), tree, "neither changes anything");
+    let mine = bench.env.outside("mine.txt", "one\ntwo\ntheirs\n").display().to_string();
+    let authored = resolve(&edited, "f.txt", &["user-authored-resolution", &mine]);
+    assert_eq!(authored.code, Some(0), "{authored:?}");
+    assert_eq!(bench.read("f.txt").as_deref(), Some("one\ntwo\ntheirs\n"));
+    // It has a checkpoint like any change, and goes back like any.
+    let id = authored.json()["checkpointIdAfter"].as_str().unwrap().to_owned();
+    assert_eq!(bench.apply(&[&id]).code, Some(0));
+    assert_eq!(bench.read("f.txt").as_deref(), Some("1\ntwo\ntheirs\n"));
+    let rebased = resolve(&gone, "gone.txt", &["rebase-new-path", "kept/gone.old"]);
+    assert_eq!(rebased.code, Some(0), "{rebased:?}");
+    assert_eq!(bench.read("kept/gone.old").as_deref(), Some("old"));
+    assert_eq!(bench.read("gone.txt").as_deref(), Some("theirs"));
+    // What can't be done touches nothing.
+    let tree = bench.env.tree();
+    for (path, choice, code, cause) in [
+        ("gone.txt", &["rebase-new-path", "kept/gone.old"][..], 20, "resolution-refused"),
+        ("gone.txt", &["rebase-new-path", "../out"], 2, "bad-argument"),
+        ("gone.txt", &["rebase-new-path", ".git/hooks/x"], 20, "resolution-refused"),
+        ("nowhere", &["skip-target"], 20, "resolution-refused"),
+        ("gone.txt", &["overwrite"], 2, "bad-argument"),
+        ("gone.txt", &["user-authored-resolution"], 2, "bad-argument"),
+        ("gone.txt", &["user-authored-resolution", "/nonexistent"], 2, "input-unreadable"),
+    ] {
+        let refused = resolve(&gone, path, choice);
+        assert_eq!((refused.code, refused.end().2.as_str()), (Some(code), cause), "{path} {choice:?}");
+    }
+    assert_eq!(bench.env.tree(), tree);
+    assert_eq!((bench.verified(), bench.verb(&["recover"]).code), (Some(0), Some(0)));
+}
+
+/// A run that fails takes its changes back, and keeps its own class.
+#[test]
+fn a_failed_run_puts_its_changes_back_if_it_was_told_to() {
+    let failing = |more: &[&str]| {
+        let bench = Bench::new(&[("f.txt", "pre")]);
+        let calls = json!({"toolCalls": [
+            {"name": "edit_file", "arguments": edit("f.txt", "pre", "post").1},
+            {"name": "create_file", "arguments": create("n/new.txt", "x").1},
+        ]});
+        let finish = json!({"toolCalls": [
+            {"name": "finish", "arguments": {"outcome": "cannot", "summary": "no"}},
+        ]});
+        let cassette = bench.env.cassette(&[calls, finish]).display().to_string();
+        let policy = bench.env.beside("p.policy.toml").display().to_string();
+        let state = bench.state();
+        let args =
+            ["run", "--json", "--policy", &policy, "--state-dir", &state, "--cassette", &cassette];
+        let done = bench.env.thcode(&[&args[..], more, &["x"]].concat()).document();
+        (bench, done)
+    };
+    let (bench, kept) = failing(&[]);
+    assert_eq!((kept.code, bench.read("f.txt").as_deref()), (Some(80), Some("post")), "{kept:?}");
+    assert_eq!(kept.json()["rollback"], Value::Null);
+    let (bench, back) = failing(&["--on-failure", "rollback"]);
+    assert_eq!(back.code, Some(80), "{back:?}");
+    assert_eq!(
+        (&back.json()["rollback"]["result"], bench.read("f.txt")),
+        (&json!("full"), Some("pre".to_owned()))
+    );
+    assert!(!bench.at("n").exists());
+    let (bench, tolerated) = failing(&["--on-failure", "rollback", "--tolerate", "expectation-failed"]);
+    assert_eq!((tolerated.code, bench.read("f.txt").as_deref()), (Some(0), Some("post")));
+    let (bench, own) = failing(&["--on-failure", "rollback", "--ephemeral"]);
+    assert_eq!((own.code, bench.read("f.txt").as_deref()), (Some(80), Some("pre")), "{own:?}");
+}
+
 #[cfg(feature = "fault-injection")]
 mod crashed {
     use thcode::host::CrashPoint;

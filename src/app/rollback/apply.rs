@@ -259,6 +259,56 @@ fn result(plan: Plan, made: Made, told: Told<'_>) -> RollbackApplyResult {
     }
 }
 
+/// What a choice of `resolve` came to.
+pub(super) struct Settled {
+    pub(super) outcome: ApplyTargetOutcome,
+    pub(super) operation_id: Option<OperationId>,
+    pub(super) checkpoint: Option<CheckpointId>,
+    pub(super) patch: Option<String>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Default for Settled {
+    fn default() -> Self {
+        let outcome = ApplyTargetOutcome::Applied { inverse_operation: InverseOperation::None };
+        Self { outcome, operation_id: None, checkpoint: None, patch: None, notes: Vec::new() }
+    }
+}
+
+/// The document of a choice that was carried out.
+pub(super) fn settled(
+    common: &Common,
+    plan: Plan,
+    (made, message): (Settled, String),
+    (open, state_dir): (u64, String),
+) -> RollbackApplyResult {
+    let meant = Meant::default();
+    let told = Told { common, meant: &meant, open, state_dir, notes: made.notes };
+    let mut document = result(plan, Made::default(), told);
+    for target in &mut document.targets {
+        target.outcome = made.outcome.clone();
+        target.operation_id = made.operation_id;
+        target.message = Some(message.clone());
+    }
+    let flags = recover::flags(common);
+    document.counts = counted(&document.targets);
+    document.applied_count = u32::try_from(document.targets.len()).unwrap_or(u32::MAX);
+    document.not_applied_count = 0;
+    document.residual_conflicts = Vec::new();
+    document.result = RollbackApplyResultType::Full;
+    document.checkpoint_id_after = made.checkpoint;
+    document.operation_id = made.operation_id;
+    document.patch = made.patch;
+    document.next_step = match made.checkpoint {
+        Some(id) => format!("nothing to do; to undo this: thcode {flags}rollback apply {id}"),
+        None => "nothing to do".to_owned(),
+    };
+    document.failure = None;
+    document.exit_class = ExitClass::Success;
+    document.exit_code = ExitClass::Success.code();
+    document
+}
+
 fn failure(result: RollbackApplyResultType, class: ExitClass) -> Option<Failure> {
     let (cause, message) = match (class, result) {
         (ExitClass::UnknownOutcome, _) => {

@@ -124,26 +124,45 @@ fn looks_alike(root: &Root, path: &str) -> Option<String> {
 /// was recorded and on the place that it leads to, never trusting that it was allowed once.
 pub(super) fn protected(root: &Root, composed: &Composed, policy: &PolicySet) -> Option<&'static str> {
     let path = std::str::from_utf8(&composed.path).ok()?;
-    let access = if composed.effect() == "create" { Access::Delete } else { Access::Write };
+    let facts = facts(root, path);
+    boundary(root, path, composed.effect() == "create")
+        .or_else(|| policy.protects(&facts).then(|| Boundary::ProtectedPath.token()))
+}
+
+/// Why the floor keeps a path from being written or removed, if it does.
+pub(super) fn boundary(root: &Root, path: &str, removes: bool) -> Option<&'static str> {
+    let access = if removes { Access::Delete } else { Access::Write };
+    let touch = Touch { access, tells_content: false, breaks_links: false };
+    floor::judge(root.path(), touch, &facts(root, path))
+        // A link that came in is a conflict of its own, and is told as that.
+        .filter(|hit| hit.boundary != Boundary::OutsideWorkspace)
+        .map(|hit| hit.boundary.token())
+}
+
+fn facts(root: &Root, path: &str) -> PathFacts {
     let resolved = match root.look(path).spot {
         Spot::Inside(inside) => Location::Inside(inside),
         Spot::Outside(outside) => Location::Outside(outside),
     };
-    let facts = PathFacts {
+    PathFacts {
         given: path.to_owned(),
         lexical: Location::Inside(path.to_owned()),
         resolved,
         kind: FileKind::Absent,
         links: 0,
         bytes: 0,
-    };
-    let touch = Touch { access, tells_content: false, breaks_links: false };
-    match floor::judge(root.path(), touch, &facts) {
-        // A link that came in is a conflict of its own, and is told as that.
-        Some(hit) if hit.boundary == Boundary::OutsideWorkspace => None,
-        Some(hit) => Some(hit.boundary.token()),
-        None => policy.protects(&facts).then(|| Boundary::ProtectedPath.token()),
     }
+}
+
+/// The content of an image, whole: `Some(None)` for nothing, `None` where it can't be opened.
+pub(super) fn whole<S: Rows>(view: View<'_, S>, image: &StoredImage) -> Option<Option<Vec<u8>>> {
+    let StoredImage::Present { artifact, .. } = image else { return Some(None) };
+    let mut bytes = Vec::new();
+    let found = open_artifact(view, *artifact, &mut |chunk| {
+        bytes.extend_from_slice(chunk);
+        Ok(())
+    });
+    found.is_ok_and(|digest| image.is(view, Some(&digest))).then_some(Some(bytes))
 }
 
 /// Opens the image that would come back, to the end: its digest, or why it can't.

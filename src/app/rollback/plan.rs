@@ -36,6 +36,8 @@ pub(super) struct Target {
     pub(super) wanted: Option<Wanted>,
     /// The boundary that keeps it.
     pub(super) boundary: Option<&'static str>,
+    /// What the checkpoints hold of it; `None` for a file of none of them.
+    pub(super) composed: Option<Composed>,
 }
 
 /// Everything that a rollback comes to.
@@ -99,7 +101,7 @@ impl Plan {
         for path in compose(composed) {
             let name = String::from_utf8_lossy(&path.path).into_owned();
             if all || missing.remove(&name) {
-                targets.push(judging.target(&path)?);
+                targets.push(judging.target(path)?);
             }
         }
         targets.extend(missing.into_iter().map(not_covered));
@@ -155,10 +157,10 @@ fn protection(host: &Host, root: &Root, selected: &Selected) -> Result<PolicySet
 }
 
 /// A path of the caller's, relative to the root.
-fn inside(root: &Root, given: &str) -> Result<String, Fail> {
+pub(super) fn inside(root: &Root, given: &str) -> Result<String, Fail> {
     let refused = |why: &str| {
-        let failure = Failure::new(CauseCode::BadArgument, format!("--only {given}: {why}"));
-        Fail::usage(failure.action("name a file of the checkpoint, relative to the workspace"))
+        let failure = Failure::new(CauseCode::BadArgument, format!("the path {given}: {why}"));
+        Fail::usage(failure.action("name a file relative to the workspace"))
     };
     let below = match given.strip_prefix('/') {
         Some(_) => given
@@ -188,7 +190,7 @@ fn not_covered(path: String) -> Target {
         outcome: AnalyzedOutcome::Skipped { reason_code: "not-covered".to_owned() },
         newer_checkpoint: None,
     };
-    Target { told, wanted: None, boundary: None }
+    Target { told, wanted: None, boundary: None, composed: None }
 }
 
 /// Per path the newest checkpoint that took effect.
@@ -204,7 +206,8 @@ fn newest_by_path(desk: &Desk, view: View<'_, ReadStore>) -> BTreeMap<Vec<u8>, C
 }
 
 impl Judging<'_> {
-    fn target(&self, path: &Composed) -> Result<Target, Fail> {
+    fn target(&self, composed: Composed) -> Result<Target, Fail> {
+        let path = &composed;
         let seen = observe::observe(self.view, self.root, path, &self.written);
         let (images, pre_digest) = observe::images(self.view, &path.first.pre)?;
         let (_, post_digest) = observe::images(self.view, &path.post)?;
@@ -231,7 +234,7 @@ impl Judging<'_> {
             outcome,
             newer_checkpoint: newer,
         };
-        Ok(Target { told, wanted, boundary })
+        Ok(Target { told, wanted, boundary, composed: Some(composed) })
     }
 }
 
