@@ -367,14 +367,17 @@ fn stop_words(reason: StopReason) -> String {
 struct Lines(String);
 
 impl Lines {
+    /// One line, whatever it holds: a name with a line break must not look like a line of ours.
     fn line(&mut self, line: &str) {
-        self.0.push_str(line);
+        self.0.push_str(&line.replace('\n', "\\n"));
         self.0.push('\n');
     }
 
+    /// A text of several lines.
     fn block(&mut self, text: &str) {
         if !text.is_empty() {
-            self.line(text);
+            self.0.push_str(text);
+            self.0.push('\n');
         }
     }
 }

@@ -22,6 +22,8 @@ mod faults;
 #[cfg(test)]
 mod files_corpus;
 #[cfg(test)]
+mod kills;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod mock;
@@ -56,6 +58,8 @@ mod state;
 mod sweep;
 #[cfg(test)]
 mod tidy;
+#[cfg(test)]
+mod undo_corpus;
 #[cfg(test)]
 mod vault;
 #[cfg(test)]

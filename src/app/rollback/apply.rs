@@ -68,6 +68,8 @@ impl Writer {
         drop(reader);
         let dir = common.dir.as_deref().unwrap_or(std::path::Path::new(&workspace));
         let root = crate::workspace::Root::open(dir, host.home().as_deref())?;
+        // Whoever wrote the tree must not have written the store as well.
+        Store::prepare(&place, root.path())?;
         let lease = Lease::take(host, root.path(), &place, std::time::Duration::from_millis(250))?;
         let key = state::key_source(host, &place, &common.state);
         let mut store = Store::open(host, &place, &workspace, &key, lease)?;

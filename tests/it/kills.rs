@@ -1,0 +1,323 @@
+//! `kill -9` at a system call: a run, a rollback or a settling is killed as it enters one, and whatever
+//! stands then is told, settled whole, and final.
+//!
+//! A bounded part runs everywhere; the whole with `cargo test --test it kills -- --ignored`.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::env::{Done, TestEnv, finish};
+
+const POLICY: &str = "version = 1\n[[rule]]\nid = \"write\"\neffect = \"allow\"\n\
+    tools = [\"create_file\", \"edit_file\", \"delete_file\"]\nwhen.write = [\"**\"]\n";
+
+/// The calls that write, name, remove, open or sync something.
+const CALLS: &[&str] = &[
+    "pwrite64",
+    "write",
+    "fsync",
+    "fdatasync",
+    "ftruncate",
+    "renameat2",
+    "unlinkat",
+    "unlink",
+    "mkdirat",
+    "openat2",
+    "openat",
+    "fchmod",
+    "flock",
+    "pread64",
+];
+
+/// What each path may hold: before, and after.
+type Images = BTreeMap<&'static str, [Option<&'static str>; 2]>;
+
+fn images() -> Images {
+    BTreeMap::from([
+        ("a.txt", [Some("one\n"), Some("two\n")]),
+        ("new/b.txt", [None, Some("made\n")]),
+        ("c.txt", [Some("gone\n"), None]),
+        ("theirs.txt", [Some("theirs\n"), Some("theirs\n")]),
+    ])
+}
+
+type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+struct Bench {
+    env: TestEnv,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let env = TestEnv::new();
+        env.outside("p.policy.toml", POLICY);
+        let edits = json!([{"oldText": "one", "newText": "two"}]);
+        let calls: Vec<Value> = [
+            ("edit_file", json!({"path": "a.txt", "edits": edits})),
+            ("create_file", json!({"path": "new/b.txt", "content": "made\n"})),
+            ("delete_file", json!({"path": "c.txt"})),
+        ]
+        .iter()
+        .map(|(name, arguments)| json!({"name": name, "arguments": arguments}))
+        .collect();
+        env.cassette(&[json!({"toolCalls": calls}), json!({"text": "done"})]);
+        let bench = Self { env };
+        bench.fill();
+        bench
+    }
+
+    fn fill(&self) {
+        for entry in fs::read_dir(self.env.workspace()).unwrap() {
+            let path = entry.unwrap().path();
+            let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+            removed.unwrap();
+        }
+        for (path, [before, _]) in images() {
+            if let Some(before) = before {
+                self.env.file(path, before);
+            }
+        }
+    }
+
+    fn state(&self) -> String {
+        self.env.beside("state").display().to_string()
+    }
+
+    fn run_args(&self) -> Vec<String> {
+        let text = |name: &str| self.env.beside(name).display().to_string();
+        let (policy, cassette) = (text("p.policy.toml"), text("test.cassette.jsonl"));
+        let args = [
+            "run",
+            "--json",
+            "--policy",
+            &policy,
+            "--state-dir",
+            &self.state(),
+            "--cassette",
+            &cassette,
+        ];
+        args.iter().chain(&["the task"]).map(|arg| (*arg).to_owned()).collect()
+    }
+
+    fn verb_args(&self, verb: &[&str]) -> Vec<String> {
+        let state = self.state();
+        verb.iter().chain(&["--json", "--state-dir", &state]).map(|arg| (*arg).to_owned()).collect()
+    }
+
+    fn thcode(&self, args: &[String]) -> Done {
+        self.env.thcode(&args.iter().map(String::as_str).collect::<Vec<_>>()).run()
+    }
+
+    fn verb(&self, verb: &[&str]) -> Done {
+        let done = self.thcode(&self.verb_args(verb));
+        done.check_document();
+        done
+    }
+
+    /// Keeps files, store and key as they are now, to begin from here again.
+    fn keep(&self) {
+        let kept = self.env.beside("kept");
+        fs::create_dir(&kept).unwrap();
+        for (from, name) in [
+            (self.env.workspace(), "ws"),
+            (self.env.beside("state"), "state"),
+            (self.env.beside("state.key"), "state.key"),
+        ] {
+            assert!(
+                Command::new("cp").arg("-a").arg(from).arg(kept.join(name)).status().unwrap().success()
+            );
+        }
+    }
+
+    fn begin_again(&self) {
+        let kept = self.env.beside("kept");
+        // The directory itself stays: an interrupted change knows it.
+        let script = "find \"$1\" -mindepth 1 -delete; cp -a \"$2\"/ws/. \"$1\"; rm -rf \"$3\" \"$3.key\"; \
+            cp -a \"$2\"/state \"$3\"; cp -a \"$2\"/state.key \"$3.key\"";
+        let done = Command::new("sh")
+            .args(["-ec", script, "sh"])
+            .args([self.env.workspace(), kept, self.env.beside("state")])
+            .status();
+        assert!(done.unwrap().success());
+    }
+
+    /// Runs under strace, killed as it enters its `nth` call of a kind; `None` if it has no such call.
+    fn killed(&self, args: &[String], call: &str, nth: usize) -> Option<()> {
+        let plain = self.env.thcode(&[]);
+        let mut command = Command::new("strace");
+        let inject = format!("inject={call}:signal=KILL:when={nth}");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+        command.arg(plain.command.get_program()).args(args);
+        command.current_dir(self.env.workspace()).env_clear().env("HOME", self.env.home());
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let done = finish(command.spawn().unwrap());
+        done.code.is_none().then_some(())
+    }
+
+    fn tree(&self) -> Tree {
+        fn below(dir: &Path, found: &mut Tree) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    found.insert(path.clone(), None);
+                    below(&path, found);
+                } else {
+                    found.insert(path.clone(), Some(fs::read(&path).unwrap()));
+                }
+            }
+        }
+        let mut found = Tree::new();
+        below(&self.env.workspace(), &mut found);
+        found
+    }
+
+    /// The checker: files whole, looking changes nothing, settling leaves nothing and is final, the store
+    /// is whole. What isn't so, in a line.
+    fn judge(&self) -> Result<(), String> {
+        let whole = |bench: &Self| {
+            images().iter().find_map(|(path, images)| {
+                let now = fs::read_to_string(bench.env.workspace().join(path)).ok();
+                let held = images.contains(&now.as_deref());
+                (!held).then(|| format!("{path} is {now:?}"))
+            })
+        };
+        if let Some(fault) = whole(self) {
+            return Err(fault);
+        }
+        let tree = self.tree();
+        let told = self.verb(&["recover"]);
+        if !matches!(told.code, Some(0 | 60)) || self.tree() != tree {
+            return Err(format!("recover: {told:?}"));
+        }
+        let settled = self.verb(&["recover", "reconcile", "--all"]);
+        if settled.code != Some(0) {
+            return Err(format!("reconcile: {settled:?}"));
+        }
+        let after = self.tree();
+        let known: Vec<PathBuf> =
+            images().keys().chain(&["new"]).map(|path| self.env.workspace().join(path)).collect();
+        if let Some(stray) = after.keys().find(|path| !known.contains(path)) {
+            return Err(format!("left behind: {stray:?}"));
+        }
+        if let Some(fault) = whole(self) {
+            return Err(format!("after settling: {fault}"));
+        }
+        let verified = self.verb(&["store", "verify"]);
+        if verified.code != Some(0) {
+            return Err(format!("verify: {verified:?}"));
+        }
+        let again = self.verb(&["recover", "reconcile", "--all"]);
+        let nothing = again.json()["operations"] == json!([]);
+        if again.code != Some(0) || !nothing || self.tree() != after {
+            return Err(format!("again: {again:?}"));
+        }
+        Ok(())
+    }
+
+    fn rolled_back(&self, before: &Tree) -> Result<(), String> {
+        let done = self.verb(&["rollback", "apply", "last"]);
+        if done.code == Some(0) && self.tree() == *before {
+            Ok(())
+        } else {
+            Err(format!("rollback: {done:?}"))
+        }
+    }
+}
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Change,
+    Rollback,
+    Settling,
+}
+
+/// Kills the subject at every `stride`-th call of each kind; how many kills there were.
+fn sweep(subject: Subject, stride: usize) -> usize {
+    if Command::new("strace").arg("-V").output().is_err() {
+        crate::env::skipped("kills.rs", "there is no strace");
+        return usize::MAX;
+    }
+    let bench = Bench::new();
+    let before = bench.tree();
+    let args = match subject {
+        Subject::Change => {
+            // A store that is there, and files as they were.
+            assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+            assert_eq!(bench.verb(&["rollback", "apply", "last"]).code, Some(0));
+            assert_eq!(bench.tree(), before);
+            bench.run_args()
+        }
+        Subject::Rollback => {
+            assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+            bench.verb_args(&["rollback", "apply", "last"])
+        }
+        Subject::Settling => {
+            assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+            // Killed with every temporary file made and nothing in its place.
+            let args = bench.verb_args(&["rollback", "apply", "last"]);
+            assert_eq!(bench.killed(&args, "renameat2", 2), Some(()));
+            bench.verb_args(&["recover", "reconcile", "--all"])
+        }
+    };
+    bench.keep();
+    let settled = match subject {
+        Subject::Settling => {
+            assert_eq!(bench.thcode(&args).code, Some(0));
+            Some(bench.tree())
+        }
+        Subject::Change | Subject::Rollback => None,
+    };
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (number, call) in CALLS.iter().enumerate() {
+        for nth in (1 + number % stride..).step_by(stride) {
+            bench.begin_again();
+            if bench.killed(&args, call, nth).is_none() {
+                break;
+            }
+            tried += 1;
+            let judged = bench.judge().and_then(|()| match &settled {
+                Some(settled) if *settled != bench.tree() => Err("another end".to_owned()),
+                Some(_) => Ok(()),
+                None if subject == Subject::Rollback => bench.rolled_back(&before),
+                None => Ok(()),
+            });
+            if let Err(fault) = judged {
+                wrong.push(format!("{call} {nth}: {fault}"));
+            }
+        }
+    }
+    println!("{subject:?}: {tried} kills, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    tried
+}
+
+#[test]
+fn a_change_killed_at_any_system_call_is_settled() {
+    assert!(sweep(Subject::Change, 11) > 20);
+}
+
+#[test]
+fn a_rollback_killed_at_any_system_call_is_settled_and_finished() {
+    assert!(sweep(Subject::Rollback, 23) > 10);
+}
+
+#[test]
+fn settling_killed_at_any_system_call_comes_to_the_same() {
+    assert!(sweep(Subject::Settling, 19) > 8);
+}
+
+#[test]
+#[ignore = "minutes: every call, for a machine with time"]
+fn killed_at_every_system_call() {
+    for (subject, most) in [(Subject::Change, 200), (Subject::Rollback, 150), (Subject::Settling, 100)] {
+        assert!(sweep(subject, 1) > most);
+    }
+}
