@@ -51,6 +51,8 @@ mod run;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
+mod sequences;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod state;
