@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     command::{Commanded, Outcome},
-    end::{End, finished, over_write_set, unkept},
+    end::{End, after_denials, finished, over_write_set, unkept},
     gate::{Judged, Ran, Work, decision_of},
     keeper::{self, KeepError},
     record::unjudged,
@@ -25,7 +25,7 @@ use crate::{
     policy::{
         call::ActionClass,
         set::{AskMeans, OnDenial},
-        verdict::{Because, Decision, Verdict},
+        verdict::{Decision, Verdict},
     },
     provider::message::Call,
     tool::{Resolved, ToolError},
@@ -89,12 +89,15 @@ impl Turn<'_> {
         let ran = match result {
             Ok(ran) => ran,
             Err(error) => {
-                operation.status = if error.leaves_unknown() {
-                    self.record.unknown();
-                    OperationStatus::UnknownOutcome
-                } else {
-                    OperationStatus::Blocked
-                };
+                let unknown = error.leaves_unknown();
+                operation.status =
+                    if unknown { OperationStatus::UnknownOutcome } else { OperationStatus::Blocked };
+                if unknown {
+                    if operation.action_class.as_deref() == Some("run_command") {
+                        self.record.ran(operation.target.as_deref().unwrap_or_default());
+                    }
+                    self.record.unproven(operation_id, &call.name, operation.target.as_deref());
+                }
                 self.record.operation(operation);
                 self.answer(operation_id, call, false, "[tool failed] nothing can be kept any more");
                 return Flow::Break(unkept(&error));
@@ -116,7 +119,8 @@ impl Turn<'_> {
                     Outcome::Ran => OperationStatus::Succeeded,
                     Outcome::Ended => OperationStatus::Failed,
                     Outcome::Unknown => {
-                        self.record.unknown();
+                        let target = operation.target.as_deref();
+                        self.record.unproven(operation_id, &call.name, target);
                         OperationStatus::UnknownOutcome
                     }
                 };
@@ -128,13 +132,22 @@ impl Turn<'_> {
             }
             Ran::Failed { message } => (OperationStatus::Failed, format!("[tool failed] {message}")),
             Ran::Refused { message } => (OperationStatus::Blocked, format!("[tool refused] {message}")),
+            Ran::NotMade { given_up, refusal } => {
+                self.record.not_made(&operation, refusal.cause);
+                let message = format!("{} [{}]", refusal.message, refusal.cause);
+                match (given_up, cut) {
+                    (true, Some(_)) => (OperationStatus::Cancelled, format!("[tool failed] {message}")),
+                    (true, None) => (OperationStatus::Failed, format!("[tool failed] {message}")),
+                    (false, _) => (OperationStatus::Blocked, format!("[tool refused] {message}")),
+                }
+            }
             Ran::OverWriteSet { message } => {
                 let output = format!("[tool refused] {message}");
                 end = end.or_else(|| Some(over_write_set(message)));
                 (OperationStatus::Blocked, output)
             }
             Ran::Unknown { path, message } => {
-                self.record.unknown();
+                self.record.unproven(operation_id, &call.name, operation.target.as_deref());
                 let output = format!(
                     "[tool failed] {message}. What became of {path} isn't proven: leave it alone"
                 );
@@ -233,19 +246,7 @@ impl Turn<'_> {
         let message = format!("{why}: {} {}", call.name, resolved.target().unwrap_or_default());
         let mut failure = Failure::new(CauseCode::DeniedStop, message.trim_end());
         failure.operation_id = Some(operation_id);
-        let failure = failure.action(match verdict.because {
-            Because::Floor => {
-                "a hard boundary denied it, and no policy lifts it: give the task without it"
-            }
-            Because::Rule
-            | Because::Matrix
-            | Because::Default
-            | Because::Unresolved
-            | Because::Limit
-            | Because::BadArguments => {
-                "read denials[]; grant the call in the policy if it was right to ask"
-            }
-        });
+        let failure = failure.action(after_denials([(decision.because, decision.cause.as_deref())]));
         Flow::Break(End::failed(StopReason::DeniedStop, failure))
     }
 

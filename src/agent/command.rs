@@ -86,7 +86,7 @@ pub(super) fn run(
         return Ok(Ran::Failed { message: "nothing can be kept any more".to_owned() });
     };
     match ended {
-        Err(NoEnd::Kept(error)) => Err(error),
+        Err(NoEnd::Kept(error)) => Err(unrecorded(error)),
         Err(NoEnd::Spawn(error)) => {
             keeper.note(operation, vec![failed("spawn-failed")])?;
             Ok(Ran::Failed { message: format!("it can't be started: {error} [spawn-failed]") })
@@ -103,7 +103,7 @@ pub(super) fn run(
                     (Outcome::Unknown, Payload::OperationUnknownOutcome { cause })
                 }
             };
-            keeper.note(operation, vec![terminal])?;
+            keeper.note(operation, vec![terminal]).map_err(unrecorded)?;
             let told = command::told(&ended, prepared.timeout);
             let tail = ended.output.last(TAIL);
             let run = record(resolved, &prepared, &ended);
@@ -121,6 +121,11 @@ fn prepare(input: &RunCommand, resolved: &Resolved, around: Around<'_>) -> Resul
         }
         _ => Err(NotRun::lost()),
     }
+}
+
+/// It ran, and the journal has no end of it.
+fn unrecorded(error: KeepError) -> KeepError {
+    KeepError::Unrecorded(Box::new(error))
 }
 
 fn failed(cause: &str) -> Payload {

@@ -2,7 +2,10 @@
 
 use super::{context::Overflow, keeper::KeepError};
 use crate::{
-    contract::{CauseCode, Failure, turn::StopReason},
+    contract::{
+        CauseCode, Failure,
+        turn::{DecidedBy, StopReason, nothing_to_grant},
+    },
     provider::message::{ProviderError, ProviderErrorKind},
     tool::finish::Outcome,
 };
@@ -25,11 +28,36 @@ impl End {
     }
 }
 
+/// What comes first where the outcome of an operation isn't proven.
+const RECOVER: &str =
+    "`thcode recover` tells what became of the operation and what stands; run nothing before";
+
+/// Puts `thcode recover` before whatever else a reader can do.
+pub(super) fn recover_first(failure: &mut Failure) {
+    let actions = &mut failure.recovery_actions;
+    if !actions.first().is_some_and(|first| first.contains("thcode recover")) {
+        actions.insert(0, RECOVER.to_owned());
+    }
+}
+
+/// What can be done about denied calls.
+pub(super) fn after_denials<'a>(
+    denied: impl IntoIterator<Item = (DecidedBy, Option<&'a str>)>,
+) -> &'static str {
+    nothing_to_grant(denied)
+        .unwrap_or("read denials[]; grant the call in the policy if it was right to ask")
+}
+
 /// What has to be kept can't be kept any more: nothing more is done.
 pub(super) fn unkept(error: &KeepError) -> End {
     let message = format!("what has to be kept of this run can't be kept: {error}");
-    let failure = Failure::new(CauseCode::StoreUnavailable, message)
-        .action("`thcode doctor` and `thcode store stats` look at the state directory");
+    const LOOK: &str = "`thcode doctor` and `thcode store stats` look at the state directory";
+    const LEFT: &str = "`thcode recover` tells what was left, and settles it";
+    let failure = Failure::new(CauseCode::StoreUnavailable, message);
+    let failure = match error.leaves_unknown() {
+        true => failure.action(RECOVER).action(LOOK),
+        false => failure.action(LOOK).action(LEFT),
+    };
     End::failed(StopReason::StoreUnavailable, failure)
 }
 
@@ -41,7 +69,8 @@ pub(super) fn over_write_set(message: String) -> End {
 }
 
 pub(super) fn cancelled(signal: &'static str) -> End {
-    let failure = Failure::new(CauseCode::Signalled, format!("stopped by {signal}"));
+    let failure = Failure::new(CauseCode::Signalled, format!("stopped by {signal}"))
+        .action("run again if the stop wasn't meant");
     End::failed(StopReason::Cancelled, failure)
 }
 
@@ -64,7 +93,7 @@ pub(super) fn finished(outcome: Outcome, summary: String) -> End {
             failure: Some(Failure::new(
                 CauseCode::ModelCannot,
                 "the model says that it can't do the task",
-            )),
+            ).action("read text, which says why: change the task, the policy or what the workspace holds, then run again")),
             text: summary,
         },
         Outcome::NeedsInput => End {
@@ -72,7 +101,7 @@ pub(super) fn finished(outcome: Outcome, summary: String) -> End {
             failure: Some(Failure::new(
                 CauseCode::ModelNeedsInput,
                 "the model says that it needs an answer, and nobody is there to give one",
-            )),
+            ).action("read text for what it asks: put the answer into the task, or give it as the next prompt of this session (`thcode run -c 'ANSWER'`)")),
             text: summary,
         },
     }
@@ -83,7 +112,7 @@ pub(super) fn provider_end(error: &ProviderError) -> End {
         ProviderErrorKind::RateLimit | ProviderErrorKind::Server | ProviderErrorKind::Network => {
             StopReason::ProviderUnavailable
         }
-        ProviderErrorKind::Protocol => StopReason::MalformedResponse,
+        ProviderErrorKind::Protocol | ProviderErrorKind::NotTheApi => StopReason::MalformedResponse,
         ProviderErrorKind::Stall => StopReason::Stalled,
         ProviderErrorKind::Empty => StopReason::EmptyAnswer,
         ProviderErrorKind::ContextOverflow => StopReason::ContextBlocked,
@@ -97,6 +126,10 @@ pub(super) fn provider_end(error: &ProviderError) -> End {
     let mut failure = Failure::new(cause, error.message.clone());
     failure.retry_after_ms = error.retry_after_ms;
     failure.recovery_actions = next_steps(error.kind).iter().map(|step| (*step).to_owned()).collect();
+    if error.said.is_some() {
+        let said = "with -v, standard error shows what the provider said";
+        failure.recovery_actions.push(said.to_owned());
+    }
     End::failed(stop_reason, failure)
 }
 
@@ -106,7 +139,7 @@ pub(super) fn cause_of(kind: ProviderErrorKind) -> CauseCode {
         ProviderErrorKind::RateLimit => CauseCode::RateLimited,
         ProviderErrorKind::Server => CauseCode::ProviderServer,
         ProviderErrorKind::Network => CauseCode::ProviderNetwork,
-        ProviderErrorKind::Protocol => CauseCode::MalformedResponse,
+        ProviderErrorKind::Protocol | ProviderErrorKind::NotTheApi => CauseCode::MalformedResponse,
         ProviderErrorKind::Stall => CauseCode::ProviderStalled,
         ProviderErrorKind::Empty => CauseCode::EmptyAnswer,
         ProviderErrorKind::Auth => CauseCode::ProviderAuth,
@@ -146,6 +179,12 @@ fn next_steps(kind: ProviderErrorKind) -> &'static [&'static str] {
         ProviderErrorKind::Protocol => &[
             "run the same command again, unchanged",
             "or, if it lasts, check that --base-url speaks chat completions",
+        ],
+        // A page for people, of a proxy or a portal: seldom, it is gone the next time.
+        ProviderErrorKind::NotTheApi => &[
+            "check that --base-url is the address of the API itself (it often ends in /v1), and that no proxy or \
+             login page answers in its place",
+            "or, if it is right, run the same command again, unchanged",
         ],
         ProviderErrorKind::Stall => &[
             "run the same command again, unchanged",

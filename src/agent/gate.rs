@@ -12,7 +12,7 @@ use crate::{
     host::CrashPoint,
     id::OperationId,
     journal::{Payload, Provenance},
-    mutation::{Applied, Ended},
+    mutation::{Applied, Ended, Refusal},
     policy::{
         decide::{decide, decide_operator},
         matrix::Mode,
@@ -192,6 +192,8 @@ pub(super) enum Ran {
     Failed { message: String },
     /// It was refused before anything could happen.
     Refused { message: String },
+    /// A change of a file was refused before anything could happen, or given up with nothing changed.
+    NotMade { given_up: bool, refusal: Refusal },
     /// The turn may not write this as well.
     OverWriteSet { message: String },
     /// It can't be proven.
@@ -271,12 +273,8 @@ fn act(
                     let told = write_files::told(path, &applied);
                     Ran::Changed { path: path.to_owned(), applied, told }
                 }
-                Ended::Refused(refusal) => {
-                    Ran::Refused { message: format!("{} [{}]", refusal.message, refusal.cause) }
-                }
-                Ended::Failed(refusal) => {
-                    Ran::Failed { message: format!("{} [{}]", refusal.message, refusal.cause) }
-                }
+                Ended::Refused(refusal) => Ran::NotMade { given_up: false, refusal },
+                Ended::Failed(refusal) => Ran::NotMade { given_up: true, refusal },
                 Ended::Unknown(refusal) => {
                     Ran::Unknown { path: path.to_owned(), message: refusal.message }
                 }

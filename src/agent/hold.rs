@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{
     command::{Commanded, Outcome},
-    end::{End, unkept},
+    end::{End, after_denials, unkept},
     gate::{Operator, Ran},
     turn::Turn,
     watch::Cut,
@@ -17,7 +17,7 @@ use crate::{
     contract::{
         CauseCode, Failure,
         schema_report::SchemaViolation,
-        turn::{CommandRun, StopReason, Verification},
+        turn::{CommandRun, Denial, StopReason, Verification, nothing_to_grant},
         validate::OutputSchema,
     },
     id::OperationId,
@@ -230,11 +230,18 @@ impl Turn<'_> {
         let judged = judged.map_err(|error| unkept(&error))?.unwrap_or_default();
         let what = format!("the check `{}`", shown(argv));
         let (ran, cut) = self.run_work(&what, operation_id, *work, judged).await;
-        match ran.map_err(|error| unkept(&error))? {
+        let ran = ran.map_err(|error| {
+            if error.leaves_unknown() {
+                self.record.ran(&shown(argv));
+                self.record.unproven(operation_id, "--verify", Some(&shown(argv)));
+            }
+            unkept(&error)
+        })?;
+        match ran {
             Ran::Commanded(commanded) => {
                 let Commanded { run, tail, outcome, .. } = *commanded;
                 if outcome == Outcome::Unknown {
-                    self.record.unknown();
+                    self.record.unproven(operation_id, "--verify", Some(&shown(argv)));
                 }
                 self.record.ran(&shown(argv));
                 let CommandRun { exit_code, timed_out, duration_ms, .. } = run;
@@ -249,6 +256,7 @@ impl Turn<'_> {
             Ran::Told(_)
             | Ran::Changed { .. }
             | Ran::Refused { .. }
+            | Ran::NotMade { .. }
             | Ran::OverWriteSet { .. }
             | Ran::Unknown { .. } => {}
         }
@@ -276,17 +284,20 @@ impl Turn<'_> {
 
     /// The failure of what doesn't hold. What was denied comes first: it is mostly why.
     fn unmet(&self, cause: CauseCode, message: String) -> Option<Failure> {
+        const MEND: &str =
+            "read verification[] and text, mend the task or what it was asked to meet, and run again";
         let denied = self.record.denied_calls();
-        let failure = if denied.is_empty() {
-            Failure::new(cause, message)
-        } else {
-            let message = format!("after denied calls ({}): {message}", denied.join(", "));
-            Failure::new(cause, message)
-                .action("read denials[]; grant the call in the policy if it was right to ask")
-        };
-        Some(failure.action(
-            "read verification[] and text, mend the task or what it was asked to meet, and run again",
-        ))
+        if denied.is_empty() {
+            return Some(Failure::new(cause, message).action(MEND));
+        }
+        let message = format!("after denied calls ({}): {message}", denied.join(", "));
+        let failure = Failure::new(cause, message);
+        let decided = || self.record.denials().iter().map(Denial::decided);
+        Some(match nothing_to_grant(decided()) {
+            // What can be done comes first.
+            Some(nothing) => failure.action(MEND).action(nothing),
+            None => failure.action(after_denials(decided())).action(MEND),
+        })
     }
 }
 

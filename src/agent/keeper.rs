@@ -37,12 +37,15 @@ pub enum KeepError {
     /// The vault refused.
     #[error(transparent)]
     Mutation(#[from] MutationError),
+    /// A command was started, and what became of it can't be written down.
+    #[error("what became of a command can't be recorded: {0}")]
+    Unrecorded(Box<KeepError>),
 }
 
 impl KeepError {
-    /// Whether a change may have been made of which nothing could be recorded.
+    /// Whether an effect may have been made of which nothing could be recorded.
     pub(super) fn leaves_unknown(&self) -> bool {
-        matches!(self, Self::Mutation(MutationError::Unsettled(_)))
+        matches!(self, Self::Mutation(MutationError::Unsettled(_)) | Self::Unrecorded(_))
     }
 }
 

@@ -13,6 +13,7 @@ mod gate;
 mod hold;
 mod keeper;
 mod record;
+mod risks;
 mod turn;
 mod watch;
 

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     budget::{Spent, millis},
+    risks::Risks,
     turn::TurnLimits,
 };
 use crate::{
@@ -52,7 +53,7 @@ pub(super) struct Record {
     changes: BTreeMap<String, Change>,
     checkpoints: Vec<CheckpointMade>,
     excluded: ExcludedEffects,
-    unknown: bool,
+    risks: Risks,
     /// Which denial a distinct call has, by tool and arguments.
     denied: BTreeMap<(String, String), usize>,
     rules_used: BTreeSet<String>,
@@ -103,7 +104,7 @@ impl Record {
             changes: BTreeMap::new(),
             checkpoints: Vec::new(),
             excluded: ExcludedEffects::default(),
-            unknown: false,
+            risks: Risks::default(),
             denied: BTreeMap::new(),
             rules_used: BTreeSet::new(),
             usage: Usage::default(),
@@ -212,6 +213,7 @@ impl Record {
             Coverage::Checkpoint(id) => Some(id),
             Coverage::Unprotected => None,
         };
+        self.risks.made(operation.target.as_deref());
         operation.checkpoint_id = checkpoint_id;
         operation.before = applied.before;
         operation.after = applied.after;
@@ -275,13 +277,33 @@ impl Record {
         !self.excluded.shell.is_empty()
     }
 
+    /// The calls that were denied.
+    pub(super) fn denials(&self) -> &[Denial] {
+        &self.denials
+    }
+
     /// Records that an operation's outcome can't be proven.
-    pub(super) fn unknown(&mut self) {
-        self.unknown = true;
+    pub(super) fn unproven(&mut self, operation_id: OperationId, tool: &str, target: Option<&str>) {
+        self.risks.unproven(operation_id, tool, target);
+    }
+
+    /// Records that an operation of an earlier run stands whose outcome can't be proven.
+    pub(super) fn earlier_unproven(&mut self) {
+        self.risks.earlier_unproven = true;
+    }
+
+    /// Records that a change was not made.
+    pub(super) fn not_made(&mut self, operation: &Operation, cause: &'static str) {
+        self.risks.not_made(&operation.tool, operation.target.as_deref(), cause);
     }
 
     pub(super) fn any_unknown(&self) -> bool {
-        self.unknown
+        self.risks.any_unknown()
+    }
+
+    /// What the document has to say beside the outcome.
+    pub(super) fn risks(&self) -> Vec<String> {
+        self.risks.told()
     }
 
     pub(super) fn any_unprotected(&self) -> bool {

@@ -8,7 +8,7 @@ use std::{
 use super::{
     budget::{Limited, notice_text, over_time, over_tool_calls},
     context::{self, Capacity},
-    end::{End, context_blocked, unkept},
+    end::{End, context_blocked, recover_first, unkept},
     gate::Gate,
     hold::{Expectations, Held, Looked},
     keeper::{KeepError, Keeper, WriteSet},
@@ -162,13 +162,14 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         Ok(mut provider) => turn.run(&mut provider).await,
         Err(NotBegun { stop_reason, failure, unproven }) => {
             if unproven {
-                turn.record.unknown();
+                turn.record.earlier_unproven();
             }
             End::failed(stop_reason, failure)
         }
     };
-    let end = turn.kept(end);
+    let mut end = turn.kept(end);
     let mut residual_risks = setup.notes;
+    residual_risks.extend(turn.record.risks());
     let enforcement = Enforcement { sandbox: sandbox_of(turn.policy.settings().sandbox) };
     if turn.record.any_command() {
         residual_risks.push(
@@ -180,6 +181,9 @@ pub async fn run_turn(input: TurnInput, state: TurnState, setup: Setup<'_>) -> T
         residual_risks.push("the replies came from a cassette, not from a model".to_owned());
     }
     let exit_class = turn.exit_class(&end);
+    if let (ExitClass::UnknownOutcome, Some(failure)) = (exit_class, &mut end.failure) {
+        recover_first(failure);
+    }
     // Every other stop says why, after whatever the model has said.
     if let (true, Some(failure)) = (end.stop_reason != StopReason::FinalAnswer, &end.failure) {
         turn.record.text(&failure.message);
@@ -259,6 +263,8 @@ impl Turn<'_> {
         });
         match ended {
             Ok(_) => end,
+            // What couldn't be kept first is the news.
+            Err(_) if end.stop_reason == StopReason::StoreUnavailable => end,
             Err(error) => unkept(&error),
         }
     }
@@ -358,7 +364,11 @@ impl Turn<'_> {
                 let failure = Failure::new(
                     CauseCode::ContentFiltered,
                     "the provider withheld its answer (finish reason content_filter)",
-                );
+                )
+                .action(
+                    "say the task in other words, or keep from the model what its filter may take offence at",
+                )
+                .action("or ask another --model or --provider");
                 return self.break_off(&reply.calls, End::failed(StopReason::ProviderFailed, failure));
             }
         }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::{Ended, Finished, git::GitError, prompt::PromptError};
 use crate::{
     contract::{CauseCode, ExitClass, Failure, FailureDocument},
-    host::own_file::OwnFileError,
+    host::own_file::{self, OwnFileError},
     workspace::WorkspaceError,
 };
 
@@ -98,10 +98,25 @@ pub fn document_invalid(message: impl Into<String>) -> Finished {
     Finished { ended: Ended::Failure(Box::new(document)), value }
 }
 
-/// A document that could not be written where it should go.
-pub fn output_error(message: impl Into<String>) -> Failure {
-    Failure::new(CauseCode::OutputError, message)
-        .action("name a file with -o: the document is written there first, whole")
+/// A document that could not be printed; `has_file` says that it stands in the file of `-o`.
+pub fn output_error(message: impl Into<String>, has_file: bool) -> Failure {
+    Failure::new(CauseCode::OutputError, message).action(match has_file {
+        true => "read the document in the file of -o",
+        false => "name a file with -o: the document is written there first, whole",
+    })
+}
+
+/// The file of `-o` could not be written; `left` says what stands there now.
+pub fn file_error(message: &str, left: own_file::Left) -> Failure {
+    let left = match left {
+        own_file::Left::Nothing => "",
+        own_file::Left::Removed => {
+            "; what stood there before was taken away, so that it isn't taken for this run's"
+        }
+        own_file::Left::Stays => "; WHAT STANDS THERE IS NOT THIS RUN'S",
+    };
+    Failure::new(CauseCode::OutputError, format!("the document can't be written: -o: {message}{left}"))
+        .action("free space there, or name a file elsewhere with -o")
 }
 
 /// `-o` names a file that is read.
@@ -146,8 +161,17 @@ impl From<OwnFileError> for Fail {
         {
             return fail;
         }
+        let action = match &error {
+            OwnFileError::Io { source, .. } if own_file::wants_room(source) => {
+                "free space there, or name a file elsewhere with -o"
+            }
+            OwnFileError::Io { .. }
+            | OwnFileError::NotRegular(_)
+            | OwnFileError::NoName(_)
+            | OwnFileError::NameTooLong => "name a regular file in a directory that can be written",
+        };
         let failure = Failure::new(CauseCode::OutputPathRefused, format!("-o: {error}"));
-        Self::usage(failure.action("name a regular file in a directory that can be written"))
+        Self::usage(failure.action(action))
     }
 }
 

@@ -187,11 +187,12 @@ fn interrupted(
         OnInterrupted::RequireClean => (recover::tell_standing(host, store, root)?, None),
         OnInterrupted::Ignore => {
             let told = recover::tell_standing(host, store, root)?;
-            let note = format!(
-                "{} operations of earlier runs are left interrupted (--on-interrupted ignore)",
-                told.len()
-            );
-            return Ok(Ok(vec![note]));
+            let left = match told.len() {
+                0 => return Ok(Ok(Vec::new())),
+                1 => "1 operation of an earlier run is".to_owned(),
+                several => format!("{several} operations of earlier runs are"),
+            };
+            return Ok(Ok(vec![format!("{left} left interrupted (--on-interrupted ignore)")]));
         }
     };
     let standing: Vec<_> = told.iter().filter(|told| !told.settled).collect();

@@ -29,7 +29,8 @@ pub mod store_verify;
 pub use crate::redact::{Redactor, Spelling, disarm};
 pub use ended::{Ended, Finished, finish};
 pub use failure::{
-    Fail, cancelled, document_invalid, output_error, output_is_input, panicked, unfinished, usage,
+    Fail, cancelled, document_invalid, file_error, output_error, output_is_input, panicked, unfinished,
+    usage,
 };
 pub use providers::{ProviderOptions, header_variables};
 pub use run::RunOptions;

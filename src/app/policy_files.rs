@@ -198,6 +198,13 @@ fn load_with(
 }
 
 fn read_digest(text: &str) -> Result<Digest, Fail> {
+    if text.trim().is_empty() {
+        let message = "--policy-digest is empty: the variable that it comes from is probably unset";
+        let failure = Failure::new(CauseCode::BadArgument, message);
+        return Err(Fail::usage(failure.action(
+            "set the variable to the digest of the bundle, as `thcode policy check FILE` prints it",
+        )));
+    }
     text.parse().map_err(|error| {
         let failure = Failure::new(CauseCode::BadArgument, format!("--policy-digest: {error}"));
         Fail::usage(failure.action("`thcode policy check FILE` prints the digest of a bundle"))
@@ -366,7 +373,9 @@ impl Reader<'_> {
     }
 
     /// Whether a file, or any link on the way to it, lies in the checked-out tree: the author of a
-    /// link in the tree chooses which file is meant, so its target's place vouches for nothing.
+    /// link in the tree chooses which file is meant, so its target's place vouches for nothing. A way
+    /// through directories of the tree that leads out of it again by `..` was chosen by nobody but the
+    /// caller.
     fn passes_workspace(&self, path: &Path) -> bool {
         let tree = checked_out_tree(Path::new(self.root.path()));
         let Ok(absolute) = std::path::absolute(path) else { return true };
@@ -378,11 +387,8 @@ impl Reader<'_> {
                 continue;
             }
             let here = at.join(&name);
-            if here.starts_with(&tree) {
-                return true;
-            }
             match std::fs::read_link(&here) {
-                Ok(_) if links == MOST_LINKS => return true,
+                Ok(_) if links == MOST_LINKS || here.starts_with(&tree) => return true,
                 Ok(target) => {
                     links += 1;
                     if target.is_absolute() {
@@ -395,7 +401,7 @@ impl Reader<'_> {
                 Err(_) => at = here,
             }
         }
-        false
+        at.starts_with(&tree)
     }
 }
 

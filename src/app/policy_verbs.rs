@@ -19,7 +19,7 @@ use crate::{
             Explanation, MatchedRule, NearMiss, PolicyReport, PolicyReportSchema, PolicyVerb,
             SubjectTrace,
         },
-        turn::{DecidedBy, Decision as ToldDecision, DecisionOutcome},
+        turn::{DecidedBy, Decision as ToldDecision, DecisionOutcome, nothing_to_grant},
     },
     floor::Location,
     host::Host,
@@ -138,7 +138,11 @@ fn ends_the_turn(set: &PolicySet) -> Explanation {
 
 /// What can be done about a call that isn't allowed.
 fn next(explanation: &Explanation) -> &'static str {
+    let decided = (explanation.because, explanation.cause.as_deref());
     match explanation.because {
+        DecidedBy::Unresolved if nothing_to_grant([decided]).is_some() => {
+            "leave it: no policy can allow this call; the reason above says what to do instead"
+        }
         DecidedBy::Floor => "leave it: a hard boundary denies it, and no policy lifts it",
         DecidedBy::BadArguments | DecidedBy::Limit => "mend the call's arguments, and ask again",
         DecidedBy::Rule | DecidedBy::Matrix | DecidedBy::Default | DecidedBy::Unresolved => {

@@ -28,7 +28,8 @@ use crate::{
         set::Settings,
     },
     store::{StatePlace, Store},
-    tool::command::Surroundings,
+    tool::{self, Tool, args::Arguments, command::Surroundings},
+    workspace::Root,
 };
 
 /// A schema of the caller's has at most this many bytes.
@@ -116,6 +117,15 @@ pub fn run(
     let named = options.policy.files.iter().map(std::path::Path::new);
     let guard = ours.chain(named).filter_map(|file| guarded(&root, file)).collect();
     let policy_in_force = policy_files::in_force(&policy);
+    let settings = *policy.settings();
+    let surroundings = Surroundings::new(
+        host,
+        &root,
+        policy.passed(),
+        &providers::key_variables(&options.provider),
+        Duration::from_millis(settings.command_timeout_ms),
+    );
+    find_programs(&root, &surroundings, &expect.verify)?;
     let policy = policy_files::shared(policy, guard);
     let root = Arc::new(root);
     let turn_id = TurnId::from_uuid(host.uuid());
@@ -148,14 +158,6 @@ pub fn run(
         },
         prompt_round: keeper.as_ref().map_or(1, Keeper::prompt_round),
     };
-    let settings = *policy.settings();
-    let surroundings = Surroundings::new(
-        host,
-        &root,
-        policy.passed(),
-        &providers::key_variables(&options.provider),
-        Duration::from_millis(settings.command_timeout_ms),
-    );
     let mut scrubbed = Scrubbed::new(redactor, observe);
     let setup = Setup {
         host,
@@ -223,6 +225,25 @@ fn expectations(options: &RunOptions) -> Result<Expectations, Fail> {
         changes: options.expect_changes,
         output: output.transpose()?,
     })
+}
+
+/// Refuses a check whose program isn't there, before the model is paid for work that nothing can prove.
+fn find_programs(root: &Root, around: &Surroundings, checks: &[Vec<String>]) -> Result<(), Fail> {
+    for argv in checks {
+        let arguments = Arguments::from_iter([("argv".to_owned(), argv.as_slice().into())]);
+        // What can't be read as a command is told with the other refusals.
+        let Ok(resolved) = tool::resolve(root, Tool::RunCommand.name(), &arguments) else { continue };
+        let Some(Err(missing)) = resolved.command().map(|command| around.finds(root, command)) else {
+            continue;
+        };
+        let dirs: Vec<_> = around.search().iter().map(|dir| dir.display().to_string()).collect();
+        let message = format!("--verify '{}': {missing} [{}]", shown(argv), missing.cause);
+        let failure = Failure::new(CauseCode::BadArgument, message)
+            .action("install it, or name it by its path (one in the workspace may be made by the task)")
+            .action(format!("or put its directory into PATH; looked for in {}", dirs.join(":")));
+        return Err(Fail::usage(failure));
+    }
+    Ok(())
 }
 
 /// The budgets that hold: what the caller says, else what the policy says.
@@ -296,11 +317,7 @@ fn tell_denials(result: &TurnResult) {
         let command = denial.argv.as_deref().map(shown);
         let what = command.as_deref().or(denial.path.as_deref()).unwrap_or_default();
         let by = denial.rule_id.as_deref().or(denial.cause.as_deref()).unwrap_or("default");
-        tracing::warn!(
-            "denied: {} {what} ({} times): {} [{by}]",
-            denial.tool,
-            denial.count,
-            denial.reason
-        );
+        let times = if denial.count > 1 { format!(" ({} times)", denial.count) } else { String::new() };
+        tracing::warn!("denied: {} {what}{times}: {} [{by}]", denial.tool, denial.reason);
     }
 }

@@ -146,6 +146,7 @@ impl From<KeepError> for Fail {
             KeepError::Store(error) => error.into(),
             KeepError::Journal(error) => error.into(),
             KeepError::Session(error) => error.into(),
+            KeepError::Unrecorded(error) => (*error).into(),
             KeepError::Mutation(error) => error.into(),
         }
     }

@@ -84,6 +84,11 @@ impl Ending {
         self.lock().filed = Some(finished.clone());
     }
 
+    /// Whether the file of `-o` holds a document of this process.
+    pub(super) fn has_filed(&self) -> bool {
+        self.lock().filed.is_some()
+    }
+
     /// All is written.
     pub(super) fn done(&self) {
         self.enter(Phase::Done);
@@ -111,7 +116,7 @@ impl Ending {
             wait_for_the_end();
         }
         state.phase = Phase::Taken;
-        let filed = state.filed.take();
+        let filed = state.filed.clone();
         drop(state);
         match was {
             Phase::Printing => who.output.not_read(&who.redactor, filed, signal),

@@ -3,8 +3,9 @@
 //! A document that doesn't follow its schema is never printed; one that can't be printed whole ends
 //! the process with FAILED, and the file of `-o` says so.
 
+mod guess;
+
 use std::{
-    ffi::OsString,
     io::{self, IsTerminal as _},
     path::PathBuf,
     process::ExitCode,
@@ -35,7 +36,10 @@ use crate::{
         stream::{StreamEvent, StreamEventSchema, StreamPayload},
         validate::violations,
     },
-    host::{Host, own_file},
+    host::{
+        Host,
+        own_file::{self, OwnFileError},
+    },
     id::SessionId,
 };
 
@@ -91,48 +95,14 @@ impl Output {
         self.file.is_some()
     }
 
+    /// Whether that file has turned out to be usable.
+    fn writes_file(&self) -> bool {
+        self.has_file() && !self.refused.load(Ordering::Relaxed)
+    }
+
     /// From now on a signal is the turn's to answer.
     pub(super) fn turn_begins(&self) {
         self.ending.turn();
-    }
-
-    /// What a command line that can't be read most likely meant.
-    pub(super) fn guessed(host: &Host, words: &[OsString]) -> Self {
-        let mut format = host.text_var("THCODE_OUTPUT_FORMAT").and_then(|name| format_named(&name));
-        let others: Vec<PathBuf> = words
-            .iter()
-            .skip(1)
-            .flat_map(|word| word.to_string_lossy().split('=').map(PathBuf::from).collect::<Vec<_>>())
-            .collect();
-        let set = |value: String| !matches!(value.as_str(), "0" | "false" | "no" | "off");
-        let mut json = host.text_var("THCODE_JSON").is_some_and(set);
-        let mut file = host.var("THCODE_OUTPUT").map(PathBuf::from);
-        let mut words = words.iter().skip(1).take_while(|word| *word != "--").peekable();
-        while let Some(word) = words.next() {
-            let text = word.to_string_lossy();
-            let (flag, value) = match text.split_once('=') {
-                Some((flag, value)) => (flag, Some(OsString::from(value))),
-                None => (text.as_ref(), words.peek().map(|next| (*next).clone())),
-            };
-            match flag {
-                "--json" => json = true,
-                "--output-format" => {
-                    format = value.and_then(|name| format_named(&name.to_string_lossy())).or(format);
-                }
-                "-o" | "--output" => file = value.map(PathBuf::from),
-                _ => {}
-            }
-        }
-        let format = match format {
-            Some(OutputFormat::Text) | None if json => OutputFormat::Json,
-            Some(format) => format,
-            None => OutputFormat::Text,
-        };
-        // Named twice, the file is what is read as well.
-        let same =
-            |file: &PathBuf| others.iter().filter(|other| own_file::is_same(file, other)).count() > 1;
-        let refused = Arc::new(AtomicBool::new(file.as_ref().is_some_and(same)));
-        Self { format, file, refused, stream: Stream::default(), ending: Arc::new(Ending::new()) }
     }
 
     pub(super) fn is_stream(&self) -> bool {
@@ -169,7 +139,14 @@ impl Output {
     pub(super) fn check(&self) -> Result<(), Fail> {
         let checked = self.file.as_deref().map_or(Ok(()), own_file::check);
         self.refused.store(checked.is_err(), Ordering::Relaxed);
-        checked.map_err(Fail::from)
+        checked.map_err(|error| {
+            let written = matches!(error, OwnFileError::Io { .. });
+            let left = self.file.as_deref().filter(|_| written).map(own_file::clear);
+            if left == Some(own_file::Left::Removed) {
+                tracing::warn!("-o: the document of an earlier run that stood there was taken away");
+            }
+            Fail::from(error)
+        })
     }
 
     /// Takes the document of an earlier process out of the file of `-o`: if this one is killed, the file
@@ -181,7 +158,7 @@ impl Output {
         self.ending.alone(|| {
             if let Err(error) = own_file::replace(file, text.as_bytes()) {
                 // The end of the verb meets the same, and tells it.
-                tracing::debug!("-o: {error}");
+                tracing::debug!("-o: {error}: {:?}", own_file::clear(file));
             }
         });
     }
@@ -263,7 +240,7 @@ impl Output {
     ) -> u8 {
         if let Some(filed) = filed {
             let message = format!("the document can't be printed: nobody reads it, and {signal} came");
-            let ended = filed.ended.not_handed_over(app::output_error(message));
+            let ended = filed.ended.not_handed_over(app::output_error(message, true));
             let finished = self.to_file(redactor, self.valid(app::finish(redactor, ended)));
             return finished.ended.exit_code();
         }
@@ -346,13 +323,16 @@ impl Output {
         let written = pretty(&finished.value)
             .map_err(|error| error.to_string())
             .and_then(|text| own_file::write(file, text.as_bytes()).map_err(|error| error.to_string()));
+        // The document that this process has written before it couldn't be printed is still its own.
+        let stays = || self.ending.has_filed();
         match written {
             Ok(()) => {
                 self.ending.filed(&finished);
                 finished
             }
             Err(message) => {
-                let failure = app::output_error(format!("the document can't be written: -o: {message}"));
+                let left = if stays() { own_file::Left::Nothing } else { own_file::clear(file) };
+                let failure = app::file_error(&message, left);
                 self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)))
             }
         }
@@ -360,8 +340,10 @@ impl Output {
 
     /// Standard output failed: the file of `-o` and standard error have to tell.
     fn broken(&self, redactor: &app::Redactor, finished: Finished, error: &io::Error) -> u8 {
-        let failure =
-            app::output_error(format!("the document can't be printed: standard output: {error}"));
+        let failure = app::output_error(
+            format!("the document can't be printed: standard output: {error}"),
+            self.writes_file(),
+        );
         let finished = self.valid(app::finish(redactor, finished.ended.not_handed_over(failure)));
         let finished = self.to_file(redactor, finished);
         self.tell_failure(&finished);
@@ -381,10 +363,6 @@ impl Output {
     pub(super) fn stream(&self) -> Stream {
         self.stream.clone()
     }
-}
-
-fn format_named(name: &str) -> Option<OutputFormat> {
-    clap::ValueEnum::from_str(name, false).ok()
 }
 
 /// Whether the verb's product is a text, so that on failure standard output stays empty.

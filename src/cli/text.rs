@@ -10,23 +10,19 @@ use crate::{
         doctor::{DoctorReport, DoctorStatus},
         policy_report::{Explanation, PolicyReport},
         schema_report::SchemaReport,
-        turn::{ChangeKind, DecidedBy, DecisionOutcome, Denial, Operation, StopReason, TurnResult},
+        turn::DecisionOutcome,
     },
 };
 
 mod recovery;
 mod rollback;
 mod state;
-
-/// Denials that are told one by one.
-const MOST_DENIALS: usize = 5;
-/// Changed files that are told one by one.
-const MOST_CHANGES: usize = 12;
+mod turn;
 
 /// The text of a document.
 pub(super) fn render(ended: &Ended) -> String {
     let text = match ended {
-        Ended::Turn(document) => turn(document),
+        Ended::Turn(document) => turn::turn(document),
         Ended::Policy(document) => policy(document),
         Ended::Schema(document) => schema(document),
         Ended::Doctor(document) => doctor(document),
@@ -40,121 +36,6 @@ pub(super) fn render(ended: &Ended) -> String {
         Ended::Failure(document) => failure(document),
     };
     app::disarm(&printable(&text), app::Spelling::Text)
-}
-
-fn turn(document: &TurnResult) -> String {
-    let mut lines = Lines::default();
-    lines.block(document.text.trim_end());
-    if let Some(failure) = document.failure.as_ref().filter(|failure| failure.message != document.text) {
-        lines.block(&failure.message);
-    }
-    for risk in &document.residual_risks {
-        lines.line(&format!("note: {risk}"));
-    }
-    let ran: Vec<String> = document.operations.iter().filter_map(command_line).collect();
-    ran.iter().take(MOST_CHANGES).for_each(|line| lines.line(line));
-    if ran.len() > MOST_CHANGES {
-        let more = ran.len() - MOST_CHANGES;
-        lines.line(&format!("ran: {more} more, see operations[] in the document (-o FILE)"));
-    }
-    for check in &document.verification {
-        let how = match (check.holds, check.exit_code) {
-            (true, _) => "holds".to_owned(),
-            (false, Some(code)) => format!("exit code {code}"),
-            (false, None) => "no exit code".to_owned(),
-        };
-        lines.line(&format!("verify: {} ({how})", check.argv.join(" ")));
-    }
-    for change in document.changes.iter().take(MOST_CHANGES) {
-        let word = match change.kind {
-            ChangeKind::Created => "created",
-            ChangeKind::Edited => "edited",
-            ChangeKind::Deleted => "deleted",
-        };
-        let covered = if change.covered { "" } else { " (NOT protected by a checkpoint)" };
-        lines.line(&format!("{word}: {}{covered}", change.path));
-    }
-    let more = document.changes.len().saturating_sub(MOST_CHANGES);
-    if more > 0 {
-        lines.line(&format!("changed: {more} more, see changes[] in the document (-o FILE)"));
-    }
-    if let Some(done) = &document.rollback {
-        lines.line(&format!(
-            "put back: {}, {} as before, {} left as found (--on-failure rollback)",
-            done.result.token(),
-            counted(done.applied_count, "file"),
-            done.not_applied_count,
-        ));
-    }
-    for denial in document.denials.iter().take(MOST_DENIALS) {
-        lines.line(&denial_line(denial));
-    }
-    let more = document.denials.len().saturating_sub(MOST_DENIALS);
-    if more > 0 {
-        lines.line(&format!("denied: {more} more, see denials[] in the document (-o FILE)"));
-    }
-    lines.line("");
-    let words = stop_words(document.stop_reason);
-    lines.line(&match document.tolerated {
-        true => format!("{} (tolerated, exit code 0): {words}", document.exit_class.token()),
-        false => class_line(document.exit_class, &words),
-    });
-    let calls = document.budget.tool_calls;
-    let denied: u32 = document.denials.iter().map(|denial| denial.count).sum();
-    lines.line(&format!(
-        "changed: {}; {calls} tool {}, {denied} denied, {} of {} model calls",
-        changed(document),
-        if calls == 1 { "call" } else { "calls" },
-        document.budget.iterations.used,
-        document.budget.iterations.limit,
-    ));
-    // A boundary is nothing that a policy could grant, so that nobody is sent to look for it there.
-    let by_boundary = |denial: &Denial| denial.because == DecidedBy::Floor;
-    let denied = document.failure.is_none() && !document.denials.is_empty();
-    if denied && document.denials.iter().all(by_boundary) {
-        lines.line("next: nothing to grant: hard boundaries denied it, and no policy lifts them");
-    } else {
-        lines.line(&next_line(document.failure.as_ref(), document.exit_class));
-    }
-    lines.0
-}
-
-fn changed(document: &TurnResult) -> String {
-    let count = |kind| document.changes.iter().filter(|change| change.kind == kind).count();
-    let parts = [
-        (count(ChangeKind::Created), "created"),
-        (count(ChangeKind::Edited), "edited"),
-        (count(ChangeKind::Deleted), "deleted"),
-    ];
-    let told: Vec<String> = parts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    if told.is_empty() { "no file".to_owned() } else { told.join(", ") }
-}
-
-fn command_line(operation: &Operation) -> Option<String> {
-    let run = operation.command.as_ref()?;
-    let how = match (run.exit_code, run.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) if run.timed_out => "timed out".to_owned(),
-        (None, None) => "ended with the run".to_owned(),
-    };
-    Some(format!("ran: {} ({how}, NOT protected by a checkpoint)", run.argv.join(" ")))
-}
-
-fn denial_line(denial: &Denial) -> String {
-    let command = denial.argv.as_ref().map(|argv| argv.join(" "));
-    let what = command.as_deref().or(denial.path.as_deref()).unwrap_or_default();
-    let times = if denial.count > 1 { format!(" ({} times)", denial.count) } else { String::new() };
-    let by = match (&denial.rule_id, &denial.file, denial.line, &denial.cause) {
-        (Some(rule), Some(file), Some(line), _) => format!(" [{rule}, {file}:{line}]"),
-        (_, _, _, Some(cause)) => format!(" [{cause}]"),
-        _ => String::new(),
-    };
-    format!("denied: {} {what}{times}: {}{by}", denial.tool, denial.reason)
 }
 
 fn policy(document: &PolicyReport) -> String {
@@ -222,12 +103,16 @@ fn explained(lines: &mut Lines, explanation: &Explanation) {
             Some(path) => path.clone(),
             None => "outside the workspace".to_owned(),
         };
+        // Only a path leads somewhere.
+        let place = match subject.access.as_str() {
+            "exec" => String::new(),
+            "unresolved" => format!(" ({})", subject.file_kind),
+            _ => format!(" -> {} ({})", spelled(&subject.resolved), subject.file_kind),
+        };
         lines.line(&format!(
-            "subject: {} {} -> {} ({}): {}",
+            "subject: {} {}{place}: {}",
             subject.access,
             subject.given,
-            spelled(&subject.resolved),
-            subject.file_kind,
             word_of(subject.decision),
         ));
     }
@@ -312,9 +197,7 @@ fn failure(document: &FailureDocument) -> String {
     let mut lines = Lines::default();
     if let Some(failure) = &document.failure {
         lines.block(&failure.message);
-        for action in failure.recovery_actions.iter().skip(1) {
-            lines.line(&format!("or: {action}"));
-        }
+        other_steps(&mut lines, failure);
         lines.line("");
         lines.line(&class_line(document.exit_class, failure.cause_code.token()));
     } else {
@@ -325,6 +208,13 @@ fn failure(document: &FailureDocument) -> String {
     lines.0
 }
 
+/// What can be done beside the next step.
+fn other_steps(lines: &mut Lines, failure: &Failure) {
+    for action in failure.recovery_actions.iter().skip(1) {
+        lines.line(&format!("or: {}", action.strip_prefix("or ").unwrap_or(action)));
+    }
+}
+
 fn class_line(class: ExitClass, words: &str) -> String {
     format!("{} ({}): {words}", class.token(), class.code())
 }
@@ -332,35 +222,6 @@ fn class_line(class: ExitClass, words: &str) -> String {
 fn next_line(failure: Option<&Failure>, class: ExitClass) -> String {
     let next = failure.and_then(|failure| failure.recovery_actions.first()).map(String::as_str);
     format!("next: {}", next.unwrap_or_else(|| class.next_step()))
-}
-
-fn stop_words(reason: StopReason) -> String {
-    match reason {
-        StopReason::FinalAnswer => "the model gave its final answer",
-        StopReason::IterationLimit => "the model calls ran out",
-        StopReason::ToolCallLimit => "the tool calls ran out",
-        StopReason::TokenLimit => "the tokens ran out",
-        StopReason::WallTimeLimit => "the time ran out",
-        StopReason::WriteSetLimit => "the files or bytes that the turn may write ran out",
-        StopReason::StoreUnavailable => "the store can't be used",
-        StopReason::WorkspaceInUse => "another run holds the workspace",
-        StopReason::RecoveryRequired => "an earlier run was interrupted",
-        StopReason::ProviderFailed => "the provider failed",
-        StopReason::ProviderUnavailable => "the provider is not to be had",
-        StopReason::Stalled => "the provider fell silent",
-        StopReason::MalformedResponse => "the provider's answer can't be read",
-        StopReason::EmptyAnswer => "the provider's answer is empty",
-        StopReason::ContextBlocked => "the context is too small",
-        StopReason::DeniedStop => "stopped at a denied call",
-        StopReason::SandboxUnavailable => "commands can't be confined",
-        StopReason::VerifyFailed => "a check of the caller's doesn't hold",
-        StopReason::OutputSchemaMismatch => "the final answer isn't of the asked form",
-        StopReason::UnexpectedChanges => "files changed, or none did, against what was expected",
-        StopReason::Cannot => "the model says that it can't",
-        StopReason::NeedsInput => "the model needs an answer",
-        StopReason::Cancelled => "stopped by a signal",
-    }
-    .to_owned()
 }
 
 #[derive(Default)]

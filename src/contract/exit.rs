@@ -20,7 +20,7 @@ pub enum ExitClass {
     Usage,
     /// 10: done, but with a named limit, such as a call that was denied.
     AcceptedLimitation,
-    /// 20: authority refused.
+    /// 20: authority refused, or the store can't be used.
     Blocked,
     /// 25: a live runner holds the workspace; nothing was started.
     Busy,
@@ -115,7 +115,9 @@ impl ExitClass {
             Self::AcceptedLimitation => {
                 "done, but with a named limit: a call was denied and no stated expectation vouches for the work"
             }
-            Self::Blocked => "authority refused: policy, plan mode or a hard boundary",
+            Self::Blocked => {
+                "authority refused (policy, plan mode, a hard boundary), or the store can't be used: locked, without its key, on a full disk"
+            }
             Self::Busy => "a live runner holds the workspace; nothing was started",
             Self::Partial => "some of several effects or items were applied, the others not",
             Self::BudgetExhausted => "iterations, tool calls, tokens, cost, wall time or writes ran out",
@@ -143,7 +145,9 @@ impl ExitClass {
             Self::AcceptedLimitation => {
                 "read denials[]: grant the call in the policy if it was right to ask, or leave it"
             }
-            Self::Blocked => "read denials[] and failure: only a reviewed policy change can allow it",
+            Self::Blocked => {
+                "read failure and denials[]: mend the store if it is that, else only a reviewed policy change can allow it"
+            }
             Self::Busy => "run the same command again when the other run has ended",
             Self::Partial => "read which items failed and settle those alone",
             Self::BudgetExhausted => "raise the limit that stopReason names, or give a smaller task",

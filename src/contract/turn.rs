@@ -18,7 +18,7 @@ pub use command::{CommandRun, Enforcement, SandboxLevel};
 pub use event::TurnEvent;
 pub use operation::{
     Change, ChangeKind, CheckpointMade, DecidedBy, Decision, DecisionOutcome, Denial, ExcludedEffect,
-    ExcludedEffects, Operation, OperationStatus,
+    ExcludedEffects, Operation, OperationStatus, nothing_to_grant,
 };
 pub use stop::StopReason;
 pub use verification::Verification;

@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
 use uuid::Uuid;
 
 /// Why a file of ours can't be written.
@@ -37,13 +38,50 @@ pub enum OwnFileError {
     },
 }
 
+/// What a small document takes. Bytes.
+const SMALL: usize = 4 << 10;
+
 /// Says whether [`write()`] to this path could work, without changing what stands there: it makes and
-/// removes an empty temporary file beside it.
+/// removes a small temporary file beside it.
 pub fn check(path: &Path) -> Result<(), OwnFileError> {
     let place = Place::of(path)?;
-    let (temp, file) = place.temp(0o600)?;
+    let (temp, mut file) = place.temp(0o600)?;
+    // A disk that is full may still have room for a name.
+    let written = file.write_all(&[b' '; SMALL]);
     drop(file);
-    std::fs::remove_file(&temp).map_err(|source| OwnFileError::Io { path: temp, source })
+    let removed = std::fs::remove_file(&temp);
+    written
+        .map_err(|source| OwnFileError::Io { path: place.target, source })
+        .and_then(|()| removed.map_err(|source| OwnFileError::Io { path: temp, source }))
+}
+
+/// What stands at a path that couldn't be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// No document of somebody else's: there was none.
+    Nothing,
+    /// None any more.
+    Removed,
+    /// One that can't be taken away.
+    Stays,
+}
+
+/// Takes away what stands at a path that [`write()`] couldn't replace, so that it isn't taken for what
+/// should stand there. That needs no room. A link keeps its file, emptied.
+pub fn clear(path: &Path) -> Left {
+    let Ok(place) = Place::of(path) else { return Left::Stays };
+    if !place.target.exists() {
+        return Left::Nothing;
+    }
+    let removed = !path.is_symlink() && std::fs::remove_file(&place.target).is_ok();
+    let emptied = || OpenOptions::new().write(true).truncate(true).open(&place.target).is_ok();
+    if removed || emptied() { Left::Removed } else { Left::Stays }
+}
+
+/// Whether there is no room for what was to be written.
+pub fn wants_room(error: &io::Error) -> bool {
+    let room = [Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
+    Errno::from_io_error(error).is_some_and(|errno| room.contains(&errno))
 }
 
 /// Replaces the file with these bytes: temporary file beside it, fsync, rename, fsync of the

@@ -10,6 +10,8 @@ use crate::host::Host;
 
 /// The longest code of a vendor that a message names. Bytes.
 const LONGEST_CODE: usize = 40;
+/// The most that is kept of what a vendor says. Characters.
+const MOST_SAID: usize = 500;
 /// How vendors say that a request is too long for the model.
 const OVERFLOW_WORDINGS: &[&str] = &[
     "context length",
@@ -38,7 +40,11 @@ pub(super) fn of_status(status: u16, retry_after_ms: Option<u64>, body: &[u8]) -
         }
         _ => format!("the provider answered with HTTP {status}{}", said.code(": ")),
     };
-    ProviderError { retry_after_ms, ..ProviderError::new(kind, message) }
+    let heard = match &said.whole {
+        Some(whole) => heard(whole),
+        None => heard(&String::from_utf8_lossy(body)),
+    };
+    ProviderError { retry_after_ms, said: heard, ..ProviderError::new(kind, message) }
 }
 
 /// An error object where a reply was due.
@@ -64,7 +70,23 @@ pub(super) fn of_object(body: &Value) -> ProviderError {
         Kind::ContextOverflow => format!("the request is too long for the model{}", said.code(": ")),
         _ => format!("the provider reported an error in place of a reply{}", said.code(": ")),
     };
-    ProviderError::new(kind, message)
+    let heard = match &said.whole {
+        Some(whole) => heard(whole),
+        None if body.is_null() => None,
+        None => heard(&body.to_string()),
+    };
+    ProviderError { said: heard, ..ProviderError::new(kind, message) }
+}
+
+/// The beginning of what a vendor says, in one line; `None` if it says nothing. It is for a log that
+/// somebody asks for, never for a document.
+pub(super) fn heard(text: &str) -> Option<String> {
+    let line = |c: char| if c.is_control() { ' ' } else { c };
+    let mut heard: String = text.trim().chars().map(line).take(MOST_SAID).collect();
+    if text.trim().chars().nth(MOST_SAID).is_some() {
+        heard.push('…');
+    }
+    (!heard.is_empty()).then_some(heard)
 }
 
 /// A request that got no answer.
@@ -131,6 +153,8 @@ struct Said {
     status: Option<u16>,
     /// Its message; read, never repeated.
     wording: String,
+    /// The same as it was written.
+    whole: Option<String>,
 }
 
 impl Said {
@@ -140,11 +164,12 @@ impl Said {
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
         let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_ascii_lowercase);
         let code = error.get("code");
-        let wording = error.as_str().map(str::to_ascii_lowercase).or_else(|| text("message"));
+        let whole = error.as_str().or_else(|| error.get("message").and_then(Value::as_str));
         Self {
             words: text("code").into_iter().chain(text("type")).collect(),
             status: code.and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()),
-            wording: wording.unwrap_or_default(),
+            wording: whole.map(str::to_ascii_lowercase).unwrap_or_default(),
+            whole: whole.map(str::to_owned),
         }
     }
 

@@ -153,6 +153,8 @@ pub struct ProviderError {
     pub message: String,
     /// How long the provider asks to wait. Milliseconds.
     pub retry_after_ms: Option<u64>,
+    /// The beginning of what the provider said, for the log of whoever asks for it (`-v`) and nothing else.
+    pub said: Option<String>,
 }
 
 /// What kind of failure.
@@ -166,6 +168,8 @@ pub enum ProviderErrorKind {
     Network,
     /// An answer that can't be read, or was cut before its end.
     Protocol,
+    /// An answer of another kind than the API gives, such as a page for people.
+    NotTheApi,
     /// Silence.
     Stall,
     /// Neither text nor a call.
@@ -186,7 +190,7 @@ pub enum ProviderErrorKind {
 
 impl ProviderError {
     pub(super) fn new(kind: ProviderErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None }
+        Self { kind, message: message.into(), retry_after_ms: None, said: None }
     }
 
     pub(super) fn protocol(message: impl Into<String>) -> Self {
@@ -202,6 +206,7 @@ impl ProviderErrorKind {
             | Self::Server
             | Self::Network
             | Self::Protocol
+            | Self::NotTheApi
             | Self::Stall
             | Self::Empty => true,
             Self::Auth

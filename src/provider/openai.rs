@@ -13,7 +13,7 @@ use self::{answer::Answering, reply::Assembly};
 use super::{
     endpoint::{Body, Endpoint, SettingsError},
     failure,
-    message::{ProviderError, Reply, Request},
+    message::{ProviderError, ProviderErrorKind, Reply, Request},
     preset::OutputLimit,
     sse,
 };
@@ -106,9 +106,13 @@ impl OpenAi {
     ) -> Result<Reply, ProviderError> {
         let reply = self.exchange(request, on_delta).await;
         reply.map_err(|error| {
+            let said = error.said.as_deref().map(|said| self.redactor.scrub(said).into_owned());
+            if let Some(said) = &said {
+                tracing::info!("{} said: {said}", self.authority());
+            }
             // Who didn't answer is half of what went wrong.
             let message = format!("{} (model {} at {})", error.message, self.model, self.authority());
-            ProviderError { message: self.redactor.scrub(&message).into_owned(), ..error }
+            ProviderError { message: self.redactor.scrub(&message).into_owned(), said, ..error }
         })
     }
 
@@ -138,7 +142,11 @@ impl OpenAi {
             Answering::Nothing => return Err(ProviderError::protocol("the answer is empty")),
             Answering::Other => {
                 let why = "the answer is neither JSON nor an event stream: is the base URL right?";
-                return Err(ProviderError::protocol(why));
+                let said = failure::heard(&String::from_utf8_lossy(&start));
+                return Err(ProviderError {
+                    said,
+                    ..ProviderError::new(ProviderErrorKind::NotTheApi, why)
+                });
             }
         };
         assembly.finish(ended, request)

@@ -60,6 +60,7 @@ impl Scripted {
                     .message
                     .unwrap_or_else(|| format!("line {line} of the cassette is an error")),
                 retry_after_ms: error.retry_after_ms,
+                said: None,
             }),
             None => Err(ProviderError::new(
                 ProviderErrorKind::CassetteExhausted,

@@ -122,6 +122,29 @@ fn help_is_short_where_it_is_asked_for_and_has_an_example() {
 }
 
 #[test]
+fn the_codes_of_killed_processes_are_explained() {
+    let env = TestEnv::new();
+    let explain = |code: &str| env.thcode(&["explain-exit", code]).run();
+    for (code, name) in
+        [("137", "SIGKILL"), ("143", "SIGTERM"), ("139", "SIGSEGV"), ("168", "signal 40")]
+    {
+        let done = explain(code);
+        assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+        assert!(done.stdout.starts_with(&format!("killed by {name} ({code})\n")), "{done:?}");
+        assert!(
+            done.stdout.contains("`thcode recover`") && done.stdout.contains("no document"),
+            "{done:?}"
+        );
+    }
+    assert!(explain("137").stdout.contains("out of memory? a runner's timeout?"));
+    assert!(explain("130").stdout.starts_with("CANCELLED (130)"));
+    assert!(explain("20").stdout.contains("the store can't be used"));
+    for code in ["3", "126", "127", "128", "193", "255"] {
+        assert_eq!(explain(code).code, Some(2), "{code}");
+    }
+}
+
+#[test]
 fn what_is_told_is_true() {
     let env = TestEnv::new();
     let text = |args: &[&str]| env.thcode(args).run().stdout;
@@ -437,7 +460,7 @@ fn the_text_of_a_run_ends_in_three_lines() {
         denied: read_file .env: `.env` holds credentials by its name, and those never enter the conversation. [secret-read]
 
         ACCEPTED_LIMITATION (10): the model gave its final answer
-        changed: no file; 1 tool call, 1 denied, 2 of 8 model calls
+        changed: no file; 1 tool call, 1 denied, 0 failed, 2 of 8 model calls
         next: nothing to grant: hard boundaries denied it, and no policy lifts them
     "#]].assert_eq(&stable(&done.stdout, &env));
 }

@@ -522,6 +522,9 @@ fn a_run_that_dies_leaves_its_command_interrupted() {
         done.end(),
         ("RECOVERY_REQUIRED".to_owned(), "recovery-required".to_owned(), "recovery-required".to_owned())
     );
+    let done = bench.call(&[json!({"text": "x"})], &["--on-interrupted", "ignore"]).document();
+    let told = done.json()["residualRisks"].to_string();
+    assert!(told.contains("1 operation of an earlier run is left interrupted"), "{told}");
 }
 
 /// A grant of the caller's own: named in the document, outside the pinned bundle, and under every deny.

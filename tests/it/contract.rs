@@ -64,6 +64,12 @@ fn explain_exit_knows_every_code_and_no_other() {
                 let rerun = done.stdout.contains("run again: yes");
                 assert_eq!(rerun, code % 10 == 5, "{done:?}");
             }
+            // The signals that may have killed it.
+            None if (129..=192).contains(&code) => {
+                assert_eq!(done.code, Some(0));
+                assert!(done.stdout.starts_with("killed by "), "{done:?}");
+                assert!(!done.stdout.contains("run again: yes"), "{done:?}");
+            }
             None if code % 50 == 3 => {
                 assert_eq!((done.code, done.stdout.as_str()), (Some(2), ""));
                 assert!(done.stderr.contains("exit-code-unknown"), "{done:?}");

@@ -150,7 +150,7 @@ fn what_still_does_not_hold_is_no_success() {
     let done =
         run(&env, &[text("done"), text("done")], &["--verify", "cat made", "--max-iterations", "1"]);
     assert_eq!(end(&done), unmet("verify-failed"), "no model call is left to mend it");
-    let done = run(&env, &[text("done")], &["--verify", "no-such-program", "--verify-rounds", "0"]);
+    let done = run(&env, &[text("done")], &["--verify", "./not-made", "--verify-rounds", "0"]);
     assert_eq!(end(&done), unmet("verify-failed"));
     assert!(
         done.json()["verification"][0]["outputTail"].as_str().unwrap().contains("program-not-found")
@@ -355,4 +355,30 @@ fn a_run_ends_with_its_parent_if_it_is_told_to() {
     let document: Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
     assert_eq!(document["stopReason"], "cancelled");
     assert_eq!(document["failure"]["message"], "stopped by SIGTERM");
+}
+
+#[test]
+fn a_check_that_is_not_there_is_refused_before_the_model_is_asked() {
+    let env = TestEnv::new();
+    for (check, names) in [
+        ("no-such-tool -q", "no-such-tool"),
+        ("/no/such/tool x", "/no/such/tool"),
+        ("../tool", "../tool"),
+    ] {
+        let mock = MockServer::start(vec![]);
+        let policy = env.outside("p.policy.toml", POLICY).display().to_string();
+        let more = ["--json", "--policy", &policy, "--verify", "true", "--verify", check, "x"];
+        let done = env.asking(&mock.base_url(), &more).document();
+        assert_eq!((done.code, done.end().2.as_str()), (Some(2), "bad-argument"), "{check}: {done:?}");
+        let failure = &done.json()["failure"];
+        assert!(failure["message"].as_str().unwrap().contains(names), "{failure}");
+        assert!(failure["recoveryActions"].to_string().contains("PATH"), "{failure}");
+        assert_eq!(mock.requests().len(), 0, "nothing is paid for");
+    }
+    // What the task is to make may be named.
+    let script = json!({"toolCalls": [{"name": "create_file", "arguments": {"path": "bin/t.sh", "content": "#!/bin/sh\n"}}]});
+    let done = run(&env, &[script, text("made"), text("made")], &["--verify", "./bin/t.sh"]);
+    assert_eq!(end(&done), unmet("verify-failed"), "it isn't executable: {done:?}");
+    let chmod = ["--verify", "chmod +x bin/t.sh", "--verify", "./bin/t.sh"];
+    assert_eq!(end(&run(&env, &[text("made")], &chmod)), success());
 }

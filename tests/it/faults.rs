@@ -150,6 +150,17 @@ impl Bench {
         found
     }
 
+    /// As [`Bench::new`], with a command alone.
+    fn commanding() -> Self {
+        let bench = Self::new();
+        let policy = "version = 1\n[sandbox]\nmode = \"off\"\n[[rule]]\nid = \"c\"\neffect = \"allow\"\n\
+            tools = [\"run_command\"]\nwhen.command = [\"touch ran\"]\n";
+        bench.env.outside("p.policy.toml", policy);
+        let call = json!({"name": "run_command", "arguments": {"argv": ["touch", "ran"]}});
+        bench.env.cassette(&[json!({"toolCalls": [call]}), json!({"text": "done"})]);
+        bench
+    }
+
     /// The run under strace, and what strace tells of calls of a kind.
     fn traced(&self, call: &str, more: &[&str]) -> (Done, String) {
         let log = self.env.beside("trace.log");
@@ -196,6 +207,15 @@ impl Bench {
             };
             if !held {
                 return say(&format!("{path} is {status} and isn't what that says"));
+            }
+            if let (Some(document), "unknown-outcome") = (&document, status) {
+                if !document["residualRisks"].to_string().contains(path) {
+                    return say(&format!("what became of {path} isn't proven, and nothing says so"));
+                }
+                let next = document["failure"]["recoveryActions"][0].to_string();
+                if code != 70 || !(document["failure"].is_null() || next.contains("thcode recover")) {
+                    return say(&format!("what became of {path} isn't proven, and next is {next}"));
+                }
             }
         }
         let state = self.state().display().to_string();
@@ -279,6 +299,36 @@ fn a_call_that_fails_is_told_as_it_is() {
     if there_is_strace() {
         assert!(sweep(23) > 40);
     }
+}
+
+/// A command that ran and whose end can't be kept isn't told as one that was refused.
+#[test]
+fn a_command_without_an_end_is_told_as_unproven() {
+    if !there_is_strace() {
+        return;
+    }
+    let bench = Bench::commanding();
+    let nothing = bench.env.outside("nothing.jsonl", NOTHING);
+    assert_eq!(bench.thcode(&bench.args(&nothing)).code, Some(0));
+    bench.keep();
+    let mut unproven = 0;
+    for nth in 1.. {
+        bench.reset(true);
+        let Some(done) = bench.fail("pwrite64", "ENOSPC", nth) else { break };
+        let document = done.json();
+        let status = document["operations"][0]["status"].as_str().unwrap_or("-");
+        let ran = bench.env.workspace().join("ran").exists();
+        assert!(!ran || matches!(status, "succeeded" | "unknown-outcome"), "{nth}: {done:?}");
+        if status == "unknown-outcome" {
+            unproven += 1;
+            assert_eq!(done.code, Some(70), "{nth}: {done:?}");
+            assert!(document["residualRisks"].to_string().contains("touch ran"), "{nth}: {done:?}");
+            assert!(document["excludedEffects"]["shell"].to_string().contains("touch ran"), "{done:?}");
+            let next = document["failure"]["recoveryActions"][0].to_string();
+            assert!(next.contains("thcode recover"), "{next}");
+        }
+    }
+    assert!(unproven > 0, "no such case was met");
 }
 
 #[test]

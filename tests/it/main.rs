@@ -61,6 +61,8 @@ mod sweep;
 #[cfg(test)]
 mod tidy;
 #[cfg(test)]
+mod told;
+#[cfg(test)]
 mod undo_corpus;
 #[cfg(test)]
 mod vault;

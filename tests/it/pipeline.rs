@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Command, Stdio},
 };
@@ -56,6 +57,16 @@ impl Engine {
         told["digest"].as_str().unwrap().to_owned()
     }
 
+    /// From now on the shell finds a `thcode` before the binary whose runs are killed from outside.
+    fn kill_runs(&self) {
+        let text = format!(
+            "#!/bin/sh\n[ \"$1\" = run ] || exec {0} \"$@\"\n{0} \"$@\" & run=$!\nsleep 1\nkill -9 $run\nwait $run\n",
+            env!("CARGO_BIN_EXE_thcode")
+        );
+        let path = self.env.outside("killing/thcode", text);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// The block, in the engine's shell.
     fn step(&self, script: &str, answers: Vec<Answer>) -> Done {
         let mock = MockServer::start(answers);
@@ -63,7 +74,9 @@ impl Engine {
         fs::create_dir_all(&temp).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_thcode")).parent().unwrap().to_owned();
         let path = std::env::join_paths(
-            std::iter::once(binary).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+            [self.env.beside("killing"), binary]
+                .into_iter()
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         let mut command = Command::new("bash");
         command.args(["--noprofile", "--norc", "-eo", "pipefail", "-c", script]);
@@ -128,6 +141,27 @@ fn the_step_for_github_means_what_its_code_says() {
     let refused = engine.step(&script, mends());
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(fs::read_to_string(engine.env.workspace().join("adding.py")).unwrap().contains("a - b"));
+}
+
+/// Out of memory, or the runner's timeout: the step ends with what the engine knows it by, and says it.
+#[test]
+fn a_killed_run_keeps_its_code() {
+    for (file, after, policy) in [
+        ("github.yml", "run: |", ".github/thcode.policy.toml"),
+        ("gitlab.yml", "- |", "ci/thcode.policy.toml"),
+    ] {
+        let script = block(file, after);
+        let engine = Engine::new(policy);
+        engine.kill_runs();
+        let killed = engine.step(&script, vec![Answer::silent()]);
+        assert_eq!(killed.code, Some(137), "{file}: {killed:?}");
+        let told = format!("{}{}", killed.stdout, engine.kept("summary"));
+        assert!(told.contains("killed by SIGKILL") && told.contains("thcode recover"), "{file}: {told}");
+        // Whatever can't be told, the code is told.
+        let broken = script.replace("explain-exit", "no-such-verb").replace("git diff", "git no-such");
+        let killed = engine.step(&broken, vec![Answer::silent()]);
+        assert_eq!(killed.code, Some(137), "{file}: {killed:?}");
+    }
 }
 
 #[test]

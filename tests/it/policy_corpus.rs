@@ -106,6 +106,14 @@ fn command_condition(command: &Value) -> String {
     format!("{{ {} }}", stated.collect::<Vec<_>>().join(", "))
 }
 
+/// Whether a grant of these commands is refused at load, since it could never apply.
+fn never_applies(condition: &str) -> bool {
+    let rule = "version = 1\n[[rule]]\nid = \"g\"\neffect = \"allow\"\ntools = [\"run_command\"]\n";
+    let place = Place { root: "/work".into(), home: None };
+    let faults = load_text(&place, &format!("{rule}{condition}")).err().unwrap_or_default();
+    faults.iter().any(|fault| fault.message.contains("can never apply"))
+}
+
 /// A sample policy as a file. `/**` is the workspace: what is outside isn't anybody's to grant.
 /// `allow-for-test` is a grant of every command.
 fn translated(name: &str, workspace: &str) -> String {
@@ -146,7 +154,11 @@ fn translated(name: &str, workspace: &str) -> String {
                     text += &format!("when.{condition} = {globs:?}\n");
                 }
                 ("command", _) => {
-                    text += &format!("when.command = {}\n", command_condition(value));
+                    let condition = format!("when.command = {}\n", command_condition(value));
+                    // Without it the grant is one of every command, under which the case must hold all the more.
+                    if effect != "allow" || !never_applies(&condition) {
+                        text += &condition;
+                    }
                 }
                 ("file", _) => text += &format!("when.file.kinds = {:?}\n", strings(&value["kinds"])),
                 (other, _) => panic!("{name}: a condition {other}"),

@@ -433,6 +433,115 @@ fn no_link_on_the_way_and_no_place_above_launders_a_file() {
     );
 }
 
+/// The way may pass through the tree, as long as nobody but the caller chose it.
+#[test]
+fn a_way_that_leads_out_again_is_judged_by_where_it_ends() {
+    let env = TestEnv::new();
+    env.outside("grant.policy.toml", GRANT);
+    env.file("sub/deep/x", "");
+    let input = r#"{"path":"src/a.rs"}"#;
+    let absolute = env.workspace().join("sub/../../out/grant.policy.toml");
+    for name in [
+        "../out/grant.policy.toml",
+        "sub/deep/../../../out/grant.policy.toml",
+        absolute.to_str().unwrap(),
+    ] {
+        let done = explain(&env, &[name], "edit_file", input);
+        assert_eq!(done.code, Some(0), "{name}: {done:?}");
+    }
+    // Out of the tree and in again, and out through a link whose target is a directory of the tree.
+    env.file("grant.policy.toml", GRANT);
+    symlink("sub/deep", env.workspace().join("lnk")).unwrap();
+    for name in ["../ws/grant.policy.toml", "lnk/../../../out/grant.policy.toml"] {
+        let done = explain(&env, &[name], "edit_file", input);
+        assert_eq!(done.end().2, "policy-grants-from-workspace", "{name}: {done:?}");
+    }
+}
+
+#[test]
+fn an_empty_pin_is_told_as_an_unset_variable() {
+    let env = TestEnv::new();
+    let args = ["policy", "explain", "--json", "--tool", "read_file", "--input", r#"{"path":"a"}"#];
+    let more = ["--policy", "preset:review", "--policy-digest", ""];
+    let done = env.thcode(&[&args[..], &more].concat()).document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "bad-argument"));
+    let message = done.json()["failure"]["message"].to_string();
+    assert!(message.contains("--policy-digest is empty") && message.contains("unset"), "{message}");
+}
+
+const COMMANDS: &str = "version = 1\n[sandbox]\nmode = \"off\"\n[[rule]]\nid = \"c\"\neffect = \"allow\"\ntools = [\"run_command\"]\nwhen.command = ";
+
+#[test]
+fn a_grant_that_can_never_apply_is_a_fault() {
+    let env = TestEnv::new();
+    let check = |command: &str| {
+        let file = env.outside("c.policy.toml", format!("{COMMANDS}{command}\n"));
+        env.thcode(&["policy", "check", "--json", file.to_str().unwrap()]).document()
+    };
+    for (command, instead) in [
+        ("[\"sed -i …\"]", "--sandbox"),
+        ("[\"ls\", \"sed s/a/b/ f\"]", "--sandbox"),
+        ("[\"sh -c …\"]", "made executable"),
+        ("[\"bash check.sh\"]", "made executable"),
+        ("[\"python3 -c …\"]", "script file"),
+        ("[\"node --eval …\"]", "script file"),
+        ("[\"find . -exec …\"]", "-exec"),
+        ("[\"xargs …\"]", "by its own words"),
+        ("[\"env A=1 cargo test\"]", "by its own words"),
+        ("[\"git -c a.b=c log\"]", "leave out the flag"),
+        ("[{ argv = [[\"cargo\", \"sudo\"], \"test\"], rest = \"any\" }]", "by its own words"),
+    ] {
+        let done = check(command);
+        assert_eq!(
+            (done.code, done.end().2.as_str()),
+            (Some(2), "policy-invalid"),
+            "{command}: {done:?}"
+        );
+        let told = done.json()["diagnostics"][0]["message"].as_str().unwrap().to_owned();
+        assert!(told.contains("can never apply") && told.contains(instead), "{command}: {told}");
+    }
+    for command in [
+        "[\"sed --sandbox -i …\"]",
+        "[\"sed -n …\"]",
+        "[\"sed -n 1,20p …\"]",
+        "[{ argv = [\"sed\"], rest = { flags = [\"--sandbox\", \"-i\"], operands = \"any\" } }]",
+        "[\"command -v cargo\"]",
+        "[\"find …\"]",
+        "[\"python3 -m unittest …\"]",
+        "[\"git log …\"]",
+        "[\"./sed.sh …\"]",
+    ] {
+        assert_eq!(check(command).code, Some(0), "{command}: {:?}", check(command));
+    }
+    // A deny of them is what one writes.
+    let deny =
+        COMMANDS.replace("allow", "deny").replace("when.command = ", "reason = \"no\"\nwhen.command = ");
+    let file = env.outside("d.policy.toml", format!("{deny}[\"sh -c …\"]\n"));
+    assert_eq!(env.thcode(&["policy", "check", file.to_str().unwrap()]).run().code, Some(0));
+    // The caller's own grant is read the same way.
+    let file = env.outside("ls.policy.toml", format!("{COMMANDS}[\"ls\"]\n"));
+    let cassette = env.cassette(&[json!({"text": "x"})]).display().to_string();
+    let args = ["run", "--json", "--policy", file.to_str().unwrap(), "--cassette", &cassette];
+    let done = env.thcode(&[&args[..], &["--allow-command", "sed -i …", "x"]].concat()).document();
+    assert_eq!((done.code, done.end().2.as_str()), (Some(2), "policy-invalid"), "{done:?}");
+    // At the call, too, nothing leads to a grant, and a command is no path outside the workspace.
+    let input = r#"{"argv":["sed","-i","s/a/b/","f"]}"#;
+    let explain = ["policy", "explain", "--tool", "run_command", "--input", input];
+    let done = env.thcode(&[&explain[..], &["--policy", file.to_str().unwrap()]].concat()).run();
+    expect![[r#"
+        deny: `sed -i s/a/b/ f` can't be pinned down (runs-its-operands), and what can't be is denied.
+        suggest: No grant covers that: a script of `sed` can run programs and write files: change files with edit_file, look at lines with `sed -n 1,20p FILE`, or add `--sandbox`.
+        subject: exec sed -i s/a/b/ f: deny
+        near miss: allow c (<dir>/out/ls.policy.toml:4): when.command saw sed -i s/a/b/ f, wants ls
+        file: <dir>/out/ls.policy.toml <digest>
+        bundle: <digest> (what --policy-digest pins: all these files together)
+
+        BLOCKED (20): run_command would not be allowed: `sed -i s/a/b/ f` can't be pinned down (runs-its-operands), and what can't be is denied.
+        1 rule, 0 examples, 0 faults
+        next: leave it: no policy can allow this call; the reason above says what to do instead
+    "#]].assert_eq(&stable(&done.stdout, &env));
+}
+
 #[test]
 fn a_file_of_the_tree_raises_no_budget() {
     let env = TestEnv::new();

@@ -324,7 +324,8 @@ fn every_status_has_its_kind_and_the_vendor_is_not_repeated() {
     ] {
         let error = fails(Answer::status(code, &[], &said));
         let message = format!("the provider answered with HTTP {code}: some_code");
-        assert_eq!(error, ProviderError { kind, message, retry_after_ms: None });
+        let said = Some("bad key [redacted:provider key]".to_owned());
+        assert_eq!(error, ProviderError { kind, message, retry_after_ms: None, said });
     }
     // A code that is the key, and a body that isn't JSON.
     let said = json!({"error": {"code": KEY, "type": KEY}}).to_string();
@@ -403,8 +404,11 @@ fn an_error_object_in_place_of_a_reply_is_the_providers_fault() {
 
 #[test]
 fn what_can_not_be_read_is_a_protocol_error() {
+    for body in ["<html>sign in</html>", "404 page not found"] {
+        let error = fails(Answer::body(Some("text/html"), body));
+        assert_eq!((error.kind, error.said.as_deref()), (Kind::NotTheApi, Some(body)));
+    }
     for answer in [
-        Answer::body(Some("text/html"), "<html>sign in</html>"),
         Answer::body(Some("application/json"), "nonsense"),
         Answer::body(Some("application/json"), "{}"),
         Answer::body(Some("application/json"), b"{\"choices\":\"\xff\"}"),

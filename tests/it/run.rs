@@ -98,12 +98,12 @@ fn the_readme_s_first_commands() {
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
     for told in [
         "edited: cart.py\ncreated: test_discount.py\n\nSUCCESS (0): the model gave its final answer\n\
-         changed: 1 created, 1 edited; 4 tool calls, 0 denied, 3 of 50 model calls\n",
+         changed: 1 created, 1 edited; 4 tool calls, 0 denied, 0 failed, 3 of 50 model calls\n",
         "\n+    if total >= FREE_SHIPPING_FROM:\n",
         "\n4. test_cart.py has one test. Neither discounts nor the free-shipping border are covered.\n\
          note: the replies came from a cassette, not from a model\n\n\
          SUCCESS (0): the model gave its final answer\n\
-         changed: no file; 4 tool calls, 0 denied, 3 of 8 model calls\nnext: nothing to do\n",
+         changed: no file; 4 tool calls, 0 denied, 0 failed, 3 of 8 model calls\nnext: nothing to do\n",
         "\n2 stores, 0 unreadable\n",
     ] {
         assert!(done.stdout.contains(told), "{told}\n{}", done.stdout);
@@ -632,6 +632,17 @@ fn every_cause_is_reached() {
     call.command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     call.run();
     let kept: Value = serde_json::from_str(&fs::read_to_string(env.beside("full")).unwrap()).unwrap();
+    reached.insert(kept["failure"]["causeCode"].as_str().unwrap().to_owned());
+    // What a killed run leaves where an earlier document stood.
+    let killed = env.outside("killed.json", "{}");
+    let mut call = prompted(&["-", "-o", killed.to_str().unwrap()]);
+    call.command.stdin(std::process::Stdio::piped());
+    let mut child = call.start();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept: Value = serde_json::from_str(&fs::read_to_string(&killed).unwrap()).unwrap();
+    crate::env::check(&kept, Some(70));
     reached.insert(kept["failure"]["causeCode"].as_str().unwrap().to_owned());
     let mut call = prompted(&["-"]);
     call.command.stdin(std::process::Stdio::piped());

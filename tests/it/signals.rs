@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::Read as _,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -293,6 +294,38 @@ fn a_limit_on_file_sizes_is_an_output_error() {
     let left: Vec<_> =
         fs::read_dir(env.beside("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["many.policy.toml"], "no temporary file stays");
+}
+
+/// The document of an earlier run never stands where this one's should: with no room at all it is refused
+/// at the start, with too little at the end.
+#[test]
+fn without_room_the_earlier_document_goes_and_the_words_help() {
+    let env = TestEnv::new();
+    let keys: String = (0..90).map(|at| format!("unknown_{at} = 1\n")).collect();
+    env.outside("many.policy.toml", format!("version = 1\n{keys}"));
+    let args = ["policy", "check", "--json", "-o", "../out/big.json", "../out/many.policy.toml"];
+    let out = env.beside("big.json");
+    for (limit, code, cause) in
+        [("ulimit -f 8", 1, "output-error"), ("ulimit -f 0", 2, "output-path-refused")]
+    {
+        fs::write(&out, "{\"exitCode\": 0}").unwrap();
+        let done = limited(&env, limit, &args);
+        assert_eq!((done.code, done.end().2.as_str()), (Some(code), cause), "{done:?}");
+        let failure = &done.json()["failure"];
+        let next = failure["recoveryActions"][0].as_str().unwrap();
+        assert_eq!(next, "free space there, or name a file elsewhere with -o");
+        assert!(!out.exists(), "{limit}: {}", fs::read_to_string(&out).unwrap());
+        let told = format!("{failure}{}", done.stderr);
+        assert!(told.contains("was taken away"), "{limit}: {told}");
+        // A link keeps its file, or the next run could not follow it.
+        fs::write(env.beside("real.json"), "{\"exitCode\": 0}").unwrap();
+        symlink(env.beside("real.json"), &out).unwrap();
+        limited(&env, limit, &args);
+        assert_eq!(fs::read_to_string(&out).unwrap(), "", "{limit}");
+        fs::remove_file(&out).unwrap();
+    }
+    let done = limited(&env, "ulimit -f 8", &args);
+    assert!(!done.stdout.contains("was taken away"), "nothing stood there: {done:?}");
 }
 
 fn limited(env: &TestEnv, limit: &str, args: &[&str]) -> Done {

@@ -164,6 +164,41 @@ pub enum DecidedBy {
     BadArguments,
 }
 
+/// Whether any policy could let such a call through.
+fn grantable(because: DecidedBy, cause: Option<&str>) -> bool {
+    match because {
+        DecidedBy::Rule | DecidedBy::Matrix | DecidedBy::Default => true,
+        // A grant that names its very words tells what these will do.
+        DecidedBy::Unresolved => {
+            matches!(cause, Some("program-in-workspace" | "may-run-its-operands"))
+        }
+        DecidedBy::Floor | DecidedBy::Limit | DecidedBy::BadArguments => false,
+    }
+}
+
+/// What a reader can do about denied calls, so that nobody is sent to the policy for what no policy can
+/// allow; `None` where a grant helps at least one of them.
+pub fn nothing_to_grant<'a>(
+    denied: impl IntoIterator<Item = (DecidedBy, Option<&'a str>)>,
+) -> Option<&'static str> {
+    let (mut all_floor, mut any) = (true, false);
+    for (because, cause) in denied {
+        if grantable(because, cause) {
+            return None;
+        }
+        any = true;
+        all_floor &= because == DecidedBy::Floor;
+    }
+    match (any, all_floor) {
+        (false, _) => None,
+        (true, true) => Some("nothing to grant: hard boundaries denied it, and no policy lifts them"),
+        (true, false) => Some(
+            "nothing to grant: no policy can allow these calls; `reason` and `suggest` in denials[] say what to \
+             do instead",
+        ),
+    }
+}
+
 /// A distinct call that was denied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -194,4 +229,11 @@ pub struct Denial {
     pub suggest: Option<String>,
     /// How often the very same call was denied.
     pub count: u32,
+}
+
+impl Denial {
+    /// What decided, as [`nothing_to_grant`] asks for it.
+    pub fn decided(&self) -> (DecidedBy, Option<&str>) {
+        (self.because, self.cause.as_deref())
+    }
 }

@@ -16,6 +16,7 @@ pub use words::words;
 pub(super) use grant::{Exact, Operands, Rest};
 pub(super) use inspect::{INSPECT, inspects};
 pub(super) use limit::{Seen, Shape};
+pub(super) use programs::{can_be_granted, in_place_of};
 
 /// A command, resolved: its words, and every path that they may name.
 #[derive(Debug, Clone, PartialEq, Eq)]

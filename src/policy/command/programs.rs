@@ -110,6 +110,59 @@ pub fn runs_operands(command: &CommandFacts) -> bool {
     std::iter::once(&given).chain(real.as_ref().filter(many_in_one)).any(|name| runs(name, rest))
 }
 
+/// Whether words that are granted, with whatever may follow them, are ever a command that a grant can
+/// cover. `flags` are those that may follow; `None` where anything may.
+pub(in crate::policy) fn can_be_granted(argv: &[&str], flags: Option<&[String]>) -> bool {
+    let Some((program, rest)) = argv.split_first() else { return true };
+    let rest: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
+    let name = name_of(program);
+    if !runs(&name, &rest) {
+        return true;
+    }
+    // What follows can only take the doubt from these two.
+    let listed = |flag: &str| flags.is_some_and(|flags| flags.iter().any(|listed| listed == flag));
+    match name.as_str() {
+        "command" => rest.is_empty() && (flags.is_none() || listed("-v") || listed("-V")),
+        _ if is_sed(&name) => {
+            let begins_to_print = match rest.as_slice() {
+                [] => true,
+                [quiet] => quiet == "-n",
+                [_, _, ..] => false,
+            };
+            listed("--sandbox") || (flags.is_none() && begins_to_print)
+        }
+        _ => false,
+    }
+}
+
+/// What to grant, or to run, in place of a command that runs its operands.
+pub(in crate::policy) fn in_place_of(program: &str) -> &'static str {
+    let name = name_of(program);
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    if is_sed(name) {
+        return "a script of `sed` can run programs and write files: change files with edit_file, look at lines \
+            with `sed -n 1,20p FILE`, or add `--sandbox`";
+    }
+    if INTERPRETERS.iter().any(|(known, _)| *known == name) || matches!(name, "deno" | "erl") {
+        return "put the code into a script file, and run and grant that";
+    }
+    if matches!(name, "find" | "fd" | "fdfind") {
+        return "let it only look, without -exec and the like, and run and grant the program by itself";
+    }
+    if name == "git" {
+        return "leave out the flag or subcommand that runs what it is given (-c, --exec, bisect run …)";
+    }
+    if matches!(name, "bash" | "sh" | "dash" | "zsh" | "ksh" | "ash" | "fish" | "source") {
+        return "run and grant the program by its own words; a script by its path (`./check.sh`), made executable";
+    }
+    "run and grant the program that it would run, by its own words"
+}
+
+fn is_sed(name: &str) -> bool {
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-')) == "sed"
+        || name == "gsed"
+}
+
 /// Whether a program that isn't known names one among its words that runs its own: it may run it.
 pub fn may_hide_a_runner(command: &CommandFacts) -> bool {
     let Some((program, rest)) = command.argv.split_first() else { return false };
@@ -149,7 +202,7 @@ fn runs(name: &str, rest: &[String]) -> bool {
     if let Some((_, letters)) = INTERPRETERS.iter().find(|(known, _)| *known == versionless) {
         return takes_code(letters, matches!(versionless, "perl" | "ruby"), rest);
     }
-    if versionless == "sed" || name == "gsed" {
+    if is_sed(name) {
         return !rest.iter().any(|word| word == "--sandbox") && !only_prints(rest);
     }
     if name == "git" {

@@ -9,7 +9,7 @@ use crate::{
     floor::{self, Boundary},
     policy::{
         call::{Access, ActionClass, PathFacts},
-        command::{CommandFacts, Seen, may_hide_a_runner, only_reads, runs_operands},
+        command::{CommandFacts, Seen, in_place_of, may_hide_a_runner, only_reads, runs_operands},
         rule::Effect,
         set::{PolicySet, Sandbox},
         verdict::{Because, Decision, RuleRef, Verdict},
@@ -20,6 +20,9 @@ use crate::{
 const UNVERIFIED: &str = "ENFORCEMENT UNVERIFIED: commands need walls that this version can't prove, and the policy \
     doesn't say `[sandbox] mode = \"off\"`.";
 
+/// Why no grant covers a command, whatever it names.
+const RUNS: &str = "runs-its-operands";
+
 pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> JudgedSubject {
     let rules = matching(set, tool, command);
     let given = command.shown();
@@ -28,7 +31,12 @@ pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> Judg
             let named = rules.grant.is_some_and(|index| names_its_words(set, index));
             // A named deny says more than that it can't be told.
             let untold = if rules.deny.is_none() { untold(command, named) } else { None };
-            untold.map(|reason| unresolved(&given, reason))
+            untold.map(|reason| {
+                let runs = (reason == RUNS).then(|| command.argv.first()).flatten();
+                let suggest =
+                    runs.map(|program| format!("No grant covers that: {}.", in_place_of(program)));
+                Verdict { suggest, ..unresolved(&given, reason) }
+            })
         })
         .unwrap_or_else(|| by_rules(set, tool, ActionClass::RunCommand, &given, &rules));
     let verdict = Verdict { suggest: instead(command, &verdict), ..verdict };
@@ -41,7 +49,7 @@ pub(super) fn judge(set: &PolicySet, tool: &str, command: &CommandFacts) -> Judg
 /// Why nobody can tell what a command will do; `named` says that a grant names its very words.
 fn untold(command: &CommandFacts, named: bool) -> Option<&'static str> {
     if runs_operands(command) {
-        Some("runs-its-operands")
+        Some(RUNS)
     } else if !named && in_the_tree(command) {
         Some("program-in-workspace")
     } else if !named && may_hide_a_runner(command) {

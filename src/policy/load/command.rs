@@ -10,7 +10,7 @@ use super::read::{self, Keys, check_keys, list, text, word};
 use crate::{
     floor::fold_text,
     policy::{
-        command::{Exact, INSPECT, Operands, Rest, Shape, shown, words},
+        command::{Exact, INSPECT, Operands, Rest, Shape, can_be_granted, in_place_of, shown, words},
         diagnostic::Page,
         rule::{CommandPattern, Effect, NamedCommand},
     },
@@ -44,7 +44,7 @@ pub(super) fn command_when(
     for item in items {
         let found = match item.get_ref().as_str() {
             Some(INSPECT) => inspect(page, item, effect),
-            Some(_) => of_string(page, item),
+            Some(_) => of_string(page, item, effect),
             None => read::table(page, "when.command", item)
                 .and_then(|table| of_table(page, item, table, effect)),
         };
@@ -64,7 +64,7 @@ fn inspect(page: &mut Page, value: &read::Value<'_>, effect: Option<Effect>) -> 
     Some(NamedCommand { text: INSPECT.to_owned(), pattern: CommandPattern::Inspect })
 }
 
-fn of_string(page: &mut Page, value: &read::Value<'_>) -> Option<NamedCommand> {
+fn of_string(page: &mut Page, value: &read::Value<'_>, effect: Option<Effect>) -> Option<NamedCommand> {
     let whole = text(page, "when.command", value)?;
     let (command, rest) = match whole.strip_suffix(AND_MORE) {
         Some(command) => (command, Rest::Any),
@@ -80,8 +80,9 @@ fn of_string(page: &mut Page, value: &read::Value<'_>) -> Option<NamedCommand> {
             None
         }
         Ok(argv) => {
-            let argv = argv.into_iter().map(|word| vec![word]).collect();
-            let pattern = CommandPattern::Exact(Exact { argv, rest });
+            let exact = Exact { argv: argv.into_iter().map(|word| vec![word]).collect(), rest };
+            tell_what_never_matches(page, value, effect, &exact);
+            let pattern = CommandPattern::Exact(exact);
             Some(NamedCommand { text: whole.to_owned(), pattern })
         }
         Err(message) => {
@@ -114,7 +115,9 @@ fn of_table(
             several => format!("({})", shown(several).replace(' ', "|")),
         });
         let text = format!("{}{told}", alternatives.collect::<Vec<_>>().join(" "));
-        return Some(NamedCommand { text, pattern: CommandPattern::Exact(Exact { argv, rest }) });
+        let exact = Exact { argv, rest };
+        tell_what_never_matches(page, value, effect, &exact);
+        return Some(NamedCommand { text, pattern: CommandPattern::Exact(exact) });
     }
     if let Some(other) = table.get("rest") {
         page.fault(other.span(), "`rest` says what follows `argv`, and there is none");
@@ -167,6 +170,49 @@ fn of_table(
     let told = parts.iter().filter(|(_, words)| !words.is_empty());
     let told: Vec<String> = told.map(|(key, words)| format!("{key} {}", words.join("|"))).collect();
     Some(NamedCommand { text: told.join(", "), pattern: CommandPattern::Shape(shape) })
+}
+
+/// Commands that a table's alternatives come to which are looked at.
+const MOST_TRIED: usize = 4_096;
+
+/// A grant of a command that runs its words is read and never covers anything, so it says so here.
+fn tell_what_never_matches(
+    page: &mut Page,
+    value: &read::Value<'_>,
+    effect: Option<Effect>,
+    exact: &Exact,
+) {
+    if effect != Some(Effect::Allow) {
+        return;
+    }
+    let flags = match &exact.rest {
+        Rest::Any => None,
+        Rest::None => Some([].as_slice()),
+        Rest::Listed { flags, .. } => Some(flags.as_slice()),
+    };
+    let mut commands: Vec<Vec<&str>> = vec![Vec::new()];
+    for words in &exact.argv {
+        if commands.len().saturating_mul(words.len()) > MOST_TRIED {
+            return;
+        }
+        let longer = |command: &Vec<_>| {
+            let command = command.clone();
+            words.iter().map(move |word| [command.as_slice(), &[word.as_str()]].concat())
+        };
+        commands = commands.iter().flat_map(longer).collect();
+    }
+    let never = commands.iter().find(|command| !can_be_granted(command, flags));
+    if let Some((program, command)) = never.and_then(|command| command.first().zip(Some(command))) {
+        let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        page.fault(
+            value.span(),
+            format!(
+                "this grant can never apply: `{}` runs what its words say, and no rule can tell what that is; {}",
+                shown(&words),
+                in_place_of(program)
+            ),
+        );
+    }
 }
 
 /// One word, or a list of alternatives.

@@ -263,7 +263,9 @@ fn unreadable(json: &str, broken: &str) -> ProviderError {
         Ok(body) if body.get("object").is_some_and(|object| object == "error") => {
             failure::of_object(&body)
         }
-        Ok(_) | Err(_) => ProviderError::protocol(broken),
+        Ok(_) | Err(_) => {
+            ProviderError { said: failure::heard(json), ..ProviderError::protocol(broken) }
+        }
     }
 }
 

@@ -28,6 +28,19 @@ pub(super) struct Program {
 /// workspace.
 pub(super) fn find(command: &CommandFacts, search: &[PathBuf], root: &str) -> Result<Program, NotRun> {
     let given = command.argv.first().map_or("", String::as_str);
+    let (path, real) = locate(command, search, root)?;
+    let digest = digest(&real)
+        .map_err(|error| NotRun::new("program-unreadable", format!("{given} can't be read: {error}")))?;
+    Ok(Program { path, digest })
+}
+
+/// The path of a program, and what it leads to.
+pub(super) fn locate(
+    command: &CommandFacts,
+    search: &[PathBuf],
+    root: &str,
+) -> Result<(PathBuf, PathBuf), NotRun> {
+    let given = command.argv.first().map_or("", String::as_str);
     let path = match &command.program {
         Some(program) => match &program.resolved {
             Location::Inside(_) => PathBuf::from(program.resolved.absolute(root)),
@@ -52,9 +65,7 @@ pub(super) fn find(command: &CommandFacts, search: &[PathBuf], root: &str) -> Re
         let message = format!("{given} leads into the workspace; name it by its path there");
         return Err(NotRun::new("program-in-workspace", message));
     }
-    let digest = digest(&real)
-        .map_err(|error| NotRun::new("program-unreadable", format!("{given} can't be read: {error}")))?;
-    Ok(Program { path, digest })
+    Ok((path, real))
 }
 
 fn runs(path: &Path) -> bool {

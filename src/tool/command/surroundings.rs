@@ -13,7 +13,10 @@ use super::{NotRun, RunCommand, program};
 use crate::{
     host::Host,
     id::Digest,
-    policy::{call::CommandFacts, environment::Passed},
+    policy::{
+        call::{CommandFacts, Location, PathFacts},
+        environment::Passed,
+    },
     workspace::{Look, Root},
 };
 
@@ -95,6 +98,25 @@ impl Surroundings {
         let temp_dir = host.temp_dir();
         let temp_dir = if inside(&temp_dir) { PathBuf::from("/tmp") } else { temp_dir };
         Self { search, environment, temp_dir, home: None, longest }
+    }
+
+    /// Whether the program of a command is there, as it will be looked for. One that a path names in the
+    /// workspace may still be made.
+    pub fn finds(&self, root: &Root, command: &CommandFacts) -> Result<(), NotRun> {
+        let inside = |program: &PathFacts| {
+            [&program.lexical, &program.resolved]
+                .iter()
+                .any(|place| matches!(place, Location::Inside(_)))
+        };
+        if command.program.as_ref().is_some_and(inside) {
+            return Ok(());
+        }
+        program::locate(command, &self.search, root.path()).map(drop)
+    }
+
+    /// The directories in which a program is looked for by its name.
+    pub fn search(&self) -> &[PathBuf] {
+        &self.search
     }
 
     /// Makes a command that was allowed ready to start: nothing runs yet.

@@ -126,11 +126,19 @@ fn nothing_runs_where_nothing_confines_it() {
 #[test]
 fn what_runs_its_words_is_never_granted() {
     let all = set(&format!("{OFF}{}", rule("all", "allow", "")));
-    let named = set(&format!("{OFF}{}", rule("n", "allow", "command = [\"timeout …\", \"sh x.sh\"]")));
+    let named = set(&format!("{OFF}{}", rule("n", "allow", "command = [\"./tool …\", \"sed -n …\"]")));
     for text in ["timeout 5 curl x", "sh x.sh", "python3 -c 1", "find . -exec ls ';'", "xargs ls"] {
         assert_eq!(told(&all, text), "Deny Unresolved runs-its-operands", "{text}");
         assert!(told(&named, text).starts_with("Deny Unresolved"), "{text}");
     }
+    // Named, and yet it runs its words: a link to a shell, a script that the grant leaves open.
+    assert_eq!(told(&named, "./tool x"), "Allow Rule n");
+    let mut linked = facts(words("./tool x").unwrap());
+    linked.real_name = Some("bash".to_owned());
+    let verdict = decide(&named, &run_of(vec![Subject::Command(linked)]));
+    assert_eq!(verdict.cause, Some("runs-its-operands"));
+    assert_eq!(told(&named, "sed -n 1,2p x"), "Allow Rule n");
+    assert_eq!(told(&named, "sed -n '1e id' x"), "Deny Unresolved runs-its-operands");
     assert_eq!(told(&all, "cargo test"), "Allow Rule all");
     assert_eq!(told(&all, "frobnicate --with sh -c x"), "Deny Unresolved may-run-its-operands");
     assert_eq!(told(&all, "echo sh -c x"), "Allow Rule all");
