@@ -410,6 +410,22 @@ fn a_failed_run_puts_its_changes_back_if_it_was_told_to() {
     assert_eq!((own.code, bench.read("f.txt").as_deref()), (Some(80), Some("pre")), "{own:?}");
 }
 
+/// The causes that only a rollback that is carried out meets, for the list of all causes.
+pub(crate) fn causes() -> Vec<String> {
+    let bench = Bench::new(&[("a", "0")]);
+    bench.run(&[], &[edit("a", "0", "1")]);
+    let plan = bench.verb(&["rollback", "analyze", "last"]).json()["planDigest"].clone();
+    fs::write(bench.at("a"), "theirs").unwrap();
+    let end = |args: &[&str]| bench.verb(args).end().2;
+    let list = bench.verb(&["rollback", "list"]).json();
+    let id = list["checkpoints"][0]["checkpointId"].as_str().unwrap();
+    vec![
+        end(&["rollback", "apply", "last", "--plan", plan.as_str().unwrap()]),
+        end(&["rollback", "apply", "last"]),
+        end(&["rollback", "resolve", id, "nowhere", "--choice", "skip-target"]),
+    ]
+}
+
 #[cfg(feature = "fault-injection")]
 mod crashed {
     use thcode::host::CrashPoint;

@@ -659,7 +659,8 @@ fn every_cause_is_reached() {
         crate::vault::causes()
             .into_iter()
             .chain(crate::recover::causes())
-            .chain(crate::rollback::causes()),
+            .chain(crate::rollback::causes())
+            .chain(crate::apply::causes()),
     );
     let mut few = Command::new("sh");
     few.args(["-c", "ulimit -n 5; exec \"$0\" run --json x", env!("CARGO_BIN_EXE_thcode")]);
