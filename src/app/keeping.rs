@@ -129,7 +129,7 @@ fn try_open(
     let mut log = Log::open(&store)?;
     let notes = match journal::interrupted(&store)? {
         0 => Vec::new(),
-        _ => match interrupted(host, &mut store, &mut log, root, options.on_interrupted)? {
+        _ => match interrupted((host, common), &mut store, &mut log, root, options.on_interrupted)? {
             Ok(notes) => notes,
             Err(not_begun) => return Ok(Err(not_begun)),
         },
@@ -173,7 +173,7 @@ fn another_workspace(made_for: &str, root: &str) -> Fail {
 /// Operations that earlier runs left: settled, left or in the way, as the caller wants it. What is to
 /// be told of them, or why the run doesn't begin.
 fn interrupted(
-    host: &Host,
+    (host, common): (&Host, &Common),
     store: &mut Store,
     log: &mut Log,
     root: &Root,
@@ -205,7 +205,12 @@ fn interrupted(
         standing.len()
     );
     let failure = failure.unwrap_or_else(|| Failure::new(CauseCode::RecoveryRequired, message));
-    let next = if first.resolvable { "thcode recover reconcile --all" } else { "thcode recover" };
+    let next = match first.resolvable {
+        true => "thcode recover reconcile --all".to_owned(),
+        // It says whether to look or to wait, and for what.
+        false => first.next_step.clone(),
+    };
+    let next = next.replace("thcode recover", &format!("thcode {}recover", recover::flags(common)));
     Ok(Err(NotBegun {
         stop_reason: StopReason::RecoveryRequired,
         failure: failure.action(next).action("--on-interrupted ignore begins all the same"),

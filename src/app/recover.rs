@@ -52,11 +52,16 @@ pub fn list(host: &Host, common: &Common, which: &Which, if_store: bool) -> Resu
     };
     let told = desk.standing(which)?;
     let class = class_of(&told);
-    let body = match told.len() {
+    let live = told.iter().find_map(|told| told.live_owner);
+    let interrupted = told.iter().filter(|told| told.live_owner.is_none()).count();
+    let mut body = match interrupted {
         0 => "Nothing is interrupted.".to_owned(),
         1 => "One operation stands.".to_owned(),
         count => format!("{count} operations stand."),
     };
+    if let Some(pid) = live {
+        body.push_str(&format!(" Process {pid} is at work here now."));
+    }
     Ok(desk.result(RecoveryAction::Inspect, told, class, Some(body), None))
 }
 

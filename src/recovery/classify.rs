@@ -128,6 +128,10 @@ fn risk(case: &Case, known: Known) -> ResidualRisk {
         severity,
     };
     let (none, low, high) = (RiskSeverity::None, RiskSeverity::Low, RiskSeverity::High);
+    if let Some(pid) = known.live_owner {
+        let told = format!("It is under way: process {pid} is working on it.");
+        return risk(low, RiskScope::None, &told);
+    }
     let lost = matches!(known.material, CheckpointMaterial::Corrupt | CheckpointMaterial::Unreachable);
     match case.status {
         Status::Proposed | Status::Decided | Status::Prepared | Status::Authorized => {

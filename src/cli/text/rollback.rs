@@ -98,7 +98,9 @@ pub(super) fn analysis(document: &RollbackAnalysis) -> String {
     lines.line("Commands, processes and everything outside these files stay as they are.");
     if document.open_operations > 0 {
         let open = counted(document.open_operations, "operation");
-        lines.line(&format!("note: {open} of earlier runs without a proven end; settle that first"));
+        lines.line(&format!(
+            "note: {open} without a proven end: a run is at work, or one was cut off; settle that first"
+        ));
     }
     lines.line("");
     let counts = format!(
