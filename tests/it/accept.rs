@@ -188,6 +188,11 @@ fn what_is_broken_is_never_taken() {
 fn what_is_lost_is_told_plainly() {
     let (bench, ..) = rolled_back();
     let state = bench.state().display().to_string();
+    let refused = bench.env.thcode(&["store", "verify", "--state-dir", &state]).run();
+    assert!(
+        refused.stdout.contains("\nor: where an older copy was put back on purpose, "),
+        "{refused:?}"
+    );
     let done = bench.env.thcode(&["store", "verify", "--accept-head", "--state-dir", &state]).run();
     let from = done.stdout.find("0 findings").unwrap();
     expect_test::expect![[r#"

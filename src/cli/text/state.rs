@@ -70,6 +70,9 @@ pub(super) fn store(document: &StoreReport) -> String {
     if let Some(gc) = &document.gc {
         freed(&mut lines, gc);
     }
+    for action in document.failure.iter().flat_map(|failure| failure.recovery_actions.iter().skip(1)) {
+        lines.line(&format!("or: {action}"));
+    }
     lines.line("");
     let done = match &document.gc {
         Some(gc) if !gc.dry_run && document.failure.is_none() => "what isn't kept any more is gone",
