@@ -74,6 +74,20 @@ crash_points! {
     EndAnchored = "crash-end-anchored",
     /// The log is moved into the database.
     Tidied = "crash-tidied",
+    /// Checkpoints are freed and journaled, their sealed files are still there.
+    Evicted = "crash-evicted",
+    /// Their sealed files are gone, the anchor hasn't followed.
+    Swept = "crash-swept",
+    /// What was lost is accepted and journaled, the anchor is still the old one.
+    HeadAccepted = "crash-head-accepted",
+    /// One slot of the anchor is the new one, the other still the old one.
+    HalfAnchored = "crash-half-anchored",
+}
+
+impl CrashPoint {
+    /// Those that no run visits, but a verb that keeps the store.
+    pub const OF_THE_STORE: [Self; 4] =
+        [Self::Evicted, Self::Swept, Self::HeadAccepted, Self::HalfAnchored];
 }
 
 /// The world as this process sees it.

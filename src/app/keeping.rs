@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Common, Fail, recover, state};
+use super::{Common, Fail, recover, state, store_gc};
 use crate::{
     agent::{Keeper, NotBegun, Opened, WriteSet},
     checkpoint::{Capacity, RetentionConfig},
@@ -134,6 +134,9 @@ fn try_open(
             Err(not_begun) => return Ok(Err(not_begun)),
         },
     };
+    let settings = policy.settings();
+    let capacity = Capacity::MOST.lowered(settings.checkpoint_cap, settings.store_cap);
+    store_gc::make_room(host, &store, &mut log, capacity);
     let fresh = SessionId::from_uuid(host.uuid());
     let there = |text: &str| session::find(&store, Some(store.keys()), text);
     let start = match &options.session {
@@ -141,10 +144,9 @@ fn try_open(
         SessionChoice::Resume(text) => Start::Continue(there(text)?),
         SessionChoice::Fork(text) => Start::Fork { from: there(text)?, into: fresh },
     };
-    let settings = policy.settings();
     let retention = settings.retention_rounds.and_then(|rounds| RetentionConfig::new(rounds).ok());
     let limits = Limits {
-        capacity: Capacity::MOST.lowered(settings.checkpoint_cap, settings.store_cap),
+        capacity,
         retention: retention.unwrap_or(RetentionConfig::DEFAULT),
         break_hard_links: settings.hard_links == HardLinks::Break,
         protection: Protection::Required,

@@ -23,6 +23,8 @@ pub mod schema;
 pub mod session_verbs;
 pub mod state;
 mod state_failure;
+mod store_accept;
+pub mod store_gc;
 pub mod store_verbs;
 pub mod store_verify;
 

@@ -20,7 +20,7 @@ use crate::{
     host::Host,
 };
 use desk::Desk;
-pub(super) use desk::{flags, quoted};
+pub(super) use desk::{flags, quoted, root_of};
 
 /// Which way a person wants it, where the disk leaves a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,19 @@
 //! Where the state is, and with which key: from the caller's words to a place, a key source and an
 //! open store.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use super::{Common, Fail, failure};
+use super::{Common, Fail, failure, recover};
 use crate::{
     crypto::{KeySource, Keys},
     host::{Host, own_file},
-    journal::{self, JournalError},
+    journal::{self, JournalError, Log},
     redact::Secret,
-    store::{Head, ReadStore, StatePlace, StoreError, is_kept, state_base, state_place},
+    store::{Head, Lease, ReadStore, StatePlace, Store, StoreError, is_kept, state_base, state_place},
+    workspace::Root,
 };
 
 /// The variable that holds the key itself.
@@ -75,6 +79,45 @@ pub fn open_read(dir: &Path) -> Result<ReadStore, Fail> {
     let store = ReadStore::open(dir)?;
     whole(&store)?;
     Ok(store)
+}
+
+/// A store that a verb other than `run` has open for writing.
+pub(super) struct Written {
+    /// Where it is.
+    pub(super) place: StatePlace,
+    /// The workspace that it was made for.
+    pub(super) workspace: String,
+    /// The workspace, as the caller names it or as the store tells it, if it is there.
+    pub(super) root: Option<Root>,
+    pub(super) store: Store,
+    pub(super) log: Log,
+}
+
+/// Opens a store for a verb that keeps it. One that isn't there is not made.
+pub(super) fn open_write(host: &Host, common: &Common) -> Result<Written, Fail> {
+    let place = place_to_read(host, common)?;
+    // A store is looked at before it is written.
+    let reader = open_read(&place.dir)?;
+    let (workspace, _) = reader.made_for()?;
+    drop(reader);
+    let (root, lease) = hold(host, common, &place, &workspace)?;
+    let key = key_source(host, &place, &common.state);
+    let store = Store::open(host, &place, &workspace, &key, lease)?;
+    let log = Log::open(&store)?;
+    Ok(Written { place, workspace, root, store, log })
+}
+
+/// The lease of a store's workspace, for a verb that doesn't wait long.
+pub(super) fn hold(
+    host: &Host,
+    common: &Common,
+    place: &StatePlace,
+    workspace: &str,
+) -> Result<(Option<Root>, Lease), Fail> {
+    let root = recover::root_of(common, workspace);
+    let locked = root.as_ref().map_or(workspace, Root::path);
+    let lease = Lease::take(host, locked, place, Duration::from_millis(250))?;
+    Ok((root, lease))
 }
 
 /// The last row of a journal that holds all that the head anchor tells of. Needs no key: that the

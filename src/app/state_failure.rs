@@ -14,6 +14,10 @@ use crate::{
     store::{LeaseError, StoreError},
 };
 
+/// The way out where an older copy was put back on purpose.
+const ACCEPT: &str = "where an older copy was put back on purpose, `thcode store verify --accept-head` takes \
+    it as it is, and tells what is lost";
+
 fn blocked(cause: CauseCode, message: String, action: &str) -> Fail {
     Fail { class: ExitClass::Blocked, failure: Failure::new(cause, message).action(action) }
 }
@@ -57,7 +61,10 @@ impl From<StoreError> for Fail {
                 "name the workspace with -C DIR or its store with --state-dir; `thcode store list` shows all",
             ),
             StoreError::Newer { .. } => newer(message),
-            StoreError::Behind(_) => journal_unavailable(message),
+            StoreError::Behind(_) => {
+                let Fail { class, failure } = journal_unavailable(message);
+                Fail { class, failure: failure.action(ACCEPT) }
+            }
             StoreError::Key(error) => key(error, message),
             StoreError::KeyMismatch => blocked(
                 CauseCode::KeyMismatch,

@@ -10,7 +10,7 @@ use crate::{
     contract::{
         ExitClass, Failure, TOOL_VERSION,
         store_report::{
-            LastRun, StoreEntry, StoreReport, StoreReportSchema, StoreStats, StoreVerification,
+            LastRun, StoreEntry, StoreGc, StoreReport, StoreReportSchema, StoreStats, StoreVerification,
             TableStats,
         },
     },
@@ -44,14 +44,14 @@ pub fn list(host: &Host, common: &Common, below: Option<&Path>) -> Result<Ended,
     let entries = dirs.iter().map(|dir| entry(host, dir)).collect::<Result<Vec<_>, _>>()?;
     let mut unread = entries.iter().filter_map(|entry| Some((entry, entry.failure.as_ref()?)));
     let Some((first, why)) = unread.next() else {
-        return Ok(report(entries, None, None, None, ExitClass::Success));
+        return Ok(report(entries, About::Stores, None, ExitClass::Success));
     };
     let (count, all) = (1 + unread.count(), entries.len());
     let message =
         format!("{count} of {all} stores can't be read, first {}: {}", first.state_dir, why.message);
     let failure = Failure::new(why.cause_code, message)
         .action(format!("thcode store verify --state-dir {}", quoted(&first.state_dir)));
-    Ok(report(entries, None, None, Some(failure), ExitClass::Failed))
+    Ok(report(entries, About::Stores, Some(failure), ExitClass::Failed))
 }
 
 /// What the store of this workspace holds.
@@ -68,22 +68,36 @@ pub fn stats(host: &Host, common: &Common) -> Result<Ended, Fail> {
         volatile: store.is_volatile()?,
     };
     let entry = read_entry(&place, &store)?;
-    Ok(report(vec![entry], Some(stats), None, None, ExitClass::Success))
+    Ok(report(vec![entry], About::Stats(stats), None, ExitClass::Success))
+}
+
+/// What a report is about, beside the stores.
+pub(super) enum About {
+    Stores,
+    Stats(StoreStats),
+    Verification(StoreVerification),
+    Gc(StoreGc),
 }
 
 pub(super) fn report(
     stores: Vec<StoreEntry>,
-    stats: Option<StoreStats>,
-    verification: Option<StoreVerification>,
+    about: About,
     failure: Option<Failure>,
     exit_class: ExitClass,
 ) -> Ended {
+    let (stats, verification, gc) = match about {
+        About::Stores => (None, None, None),
+        About::Stats(stats) => (Some(stats), None, None),
+        About::Verification(verification) => (None, Some(verification), None),
+        About::Gc(gc) => (None, None, Some(gc)),
+    };
     Ended::Store(Box::new(StoreReport {
         schema: StoreReportSchema,
         tool_version: TOOL_VERSION.to_owned(),
         stores,
         stats,
         verification,
+        gc,
         failure,
         exit_class,
         exit_code: exit_class.code(),
@@ -183,7 +197,7 @@ fn bytes_of(file: &Path) -> u64 {
 
 /// The bytes of the files in a state directory, those of its folder of sealed files too. What can't
 /// be read counts nothing.
-fn bytes_below(dir: &Path) -> u64 {
+pub(super) fn bytes_below(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries
         .filter_map(Result::ok)

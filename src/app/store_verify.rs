@@ -1,10 +1,14 @@
 //! `store verify`: whether everything that is kept is what was kept. The journal is walked from its
 //! beginning; rows of the other tables are compared with it; SQLite's structure is checked; with the
-//! key every MAC, seal, length and digest. Changes nothing.
+//! key every MAC, seal, length and digest. Changes nothing, unless it is told to take the journal as it
+//! is.
 
 use std::collections::BTreeMap;
 
-use super::{Common, Ended, Fail, state, store_verbs};
+use super::{
+    Common, Ended, Fail, state, store_accept,
+    store_verbs::{self, About},
+};
 use crate::{
     checkpoint::{self, CheckpointError},
     contract::{
@@ -20,13 +24,22 @@ use crate::{
 };
 
 /// Verifies the store of this workspace.
-pub fn verify(host: &Host, common: &Common) -> Result<Ended, Fail> {
+pub fn verify(host: &Host, common: &Common, accept_head: bool) -> Result<Ended, Fail> {
     let place = state::place_to_read(host, common)?;
+    let accepted_head = match accept_head {
+        true => store_accept::accept(host, common, &place)?,
+        false => None,
+    };
     let store = ReadStore::open(&place.dir)?;
     store.hold_still()?;
     let key = state::key_source(host, &place, &common.state);
     let keys = state::keys_if_any(&store, &key);
-    let verification = audit(&store, keys.as_ref())?;
+    // Lost is something else than altered: the rows that are there may all be what was written.
+    let lost = match state::anchored(&store) {
+        Err(lost @ JournalError::Store(StoreError::Behind(_))) => Some(Fail::from(lost)),
+        Ok(_) | Err(_) => None,
+    };
+    let verification = StoreVerification { accepted_head, ..audit(&store, keys.as_ref())? };
     let failure = verification.findings.first().map(|first| {
         let more = verification.findings.len().saturating_sub(1);
         let message = format!("{}: {}; {more} more findings", first.place, first.problem);
@@ -36,9 +49,13 @@ pub fn verify(host: &Host, common: &Common) -> Result<Ended, Fail> {
         )
     });
     let class = if failure.is_some() { ExitClass::Failed } else { ExitClass::Success };
+    let (failure, class) = match lost {
+        Some(lost) => (Some(lost.failure), lost.class),
+        None => (failure, class),
+    };
     let entry = store_verbs::read_entry(&place, &store)
         .unwrap_or_else(|fail| store_verbs::unread_entry(&place, fail));
-    Ok(store_verbs::report(vec![entry], None, Some(verification), failure, class))
+    Ok(store_verbs::report(vec![entry], About::Verification(verification), failure, class))
 }
 
 /// Looks at everything in a store. What can't be read at all is an error; what is wrong is found.
@@ -56,6 +73,7 @@ pub fn audit(store: &ReadStore, keys: Option<&Keys>) -> Result<StoreVerification
         orphaned_files: 0,
         open_operations: 0,
         findings: Vec::new(),
+        accepted_head: None,
     };
     let structure = store.structural_faults().map_err(Fault::from);
     for problem in told(&mut found, "database", structure)?.unwrap_or_default() {
@@ -89,7 +107,7 @@ pub fn audit(store: &ReadStore, keys: Option<&Keys>) -> Result<StoreVerification
 }
 
 /// Why a look ended: damage that was found, or something that keeps anybody from looking.
-enum Fault {
+pub(super) enum Fault {
     Damage { row: Option<String>, problem: String },
     Unreadable(Box<Fail>),
 }

@@ -28,7 +28,7 @@ const ROW_BYTES: u64 = CHUNK_BYTES as u64;
 /// The version of what is sealed.
 const SCHEMA: u32 = 1;
 /// The folder of the sealed files in the state directory.
-const FOLDER: &str = "sealed";
+pub(super) const FOLDER: &str = "sealed";
 
 /// The content of a file. Not to be printed, not to be serialised, wiped when dropped.
 pub struct Image(Zeroizing<Vec<u8>>);
@@ -324,6 +324,12 @@ fn find(
     };
     let row = first(sql, [artifact.as_bytes().to_vec()], read)?;
     row.ok_or(CheckpointError::Missing("an image is referred to and is not there"))
+}
+
+/// Whether a reference is what was written, in its place: its key opens. The image itself isn't read.
+pub(super) fn opens(view: View<'_, impl Rows>, artifact: ArtifactId) -> Result<(), CheckpointError> {
+    let row = find(|sql, params, read| view.rows.first(sql, params, read), artifact)?;
+    row.unwrap(&view.id, view.keys).map(drop)
 }
 
 /// Opens an image, chunk by chunk, and checks it whole: nothing counts before this returns.

@@ -21,6 +21,14 @@ impl Capacity {
     }
 }
 
+impl Capacity {
+    /// Whether so much is stored that what isn't kept any more should go: over three quarters of what a
+    /// store may hold.
+    pub fn is_tight(self, usage: Usage) -> bool {
+        usage.store > self.store / 4 * 3
+    }
+}
+
 /// What is stored, counted as it lies on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -80,6 +88,8 @@ mod tests {
             CapacityVerdict::OverCap { which: "store", used: 16, .. }
         ));
         assert_eq!(Capacity::MOST.lowered(Some(u64::MAX), Some(u64::MAX)), Capacity::MOST);
+        let tight = |store| Capacity::MOST.lowered(None, Some(100)).is_tight(Usage { store });
+        assert_eq!((tight(75), tight(76)), (false, true));
         let full = evaluate(Capacity::MOST, Usage { store: u64::MAX }, 1);
         assert!(matches!(full, CapacityVerdict::OverCap { which: "store", .. }));
     }

@@ -9,18 +9,22 @@
 mod artifact;
 mod audit;
 mod capacity;
+mod evict;
 mod read;
 mod record;
 mod retention;
+mod sweep;
 
 pub use artifact::{Image, ImageSource, SealedImage, open_artifact, seal};
 pub use audit::{Audited, Material, audit, material};
 pub use capacity::{Capacity, CapacityVerdict, Usage, evaluate};
+pub use evict::{Fate, Reason, Weight, evict, reason, unsound, weight};
 pub use read::{StoredCheckpoint, StoredImage, StoredTarget, list, targets};
 pub use record::{
     ContentClass, Effect, FileMeta, ImageState, NewCheckpoint, NewTarget, Xattr, commit, settle, usage,
 };
-pub use retention::{RetentionConfig, RetentionError, RetentionState};
+pub use retention::{RetentionConfig, RetentionError, RetentionState, retained};
+pub use sweep::{Swept, sweep, unlink};
 
 use crate::{crypto::CryptoError, store::StoreError};
 

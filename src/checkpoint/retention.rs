@@ -1,5 +1,10 @@
 //! How long a checkpoint is kept, in prompt rounds: pure, with the current round as a value.
 
+use std::{
+    collections::BTreeSet,
+    ops::Bound::{Excluded, Unbounded},
+};
+
 /// Rounds that a checkpoint is kept after its own, if the policy doesn't say.
 const DEFAULT_ROUNDS: u32 = 5;
 const FEWEST_ROUNDS: u32 = 1;
@@ -41,6 +46,14 @@ impl RetentionConfig {
     }
 }
 
+/// Whether a checkpoint of that round is still kept, by the rounds of its session that made one. Rounds
+/// that changed nothing don't count.
+pub fn retained(window: RetentionConfig, made_in: u32, rounds: &BTreeSet<u32>) -> RetentionState {
+    let later = rounds.range((Excluded(made_in), Unbounded)).count();
+    let now = made_in.saturating_add(u32::try_from(later).unwrap_or(u32::MAX));
+    window.evaluate(made_in, now)
+}
+
 /// Whether a checkpoint is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionState {
@@ -63,6 +76,18 @@ impl RetentionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_later_rounds_that_made_one_count() {
+        let two = RetentionConfig::new(2).unwrap();
+        let of = |rounds: &[u32]| retained(two, 3, &rounds.iter().copied().collect());
+        for kept in [&[][..], &[3], &[1, 2, 3], &[3, 90]] {
+            assert_eq!(of(kept), RetentionState::Retained, "{kept:?}");
+        }
+        assert_eq!(of(&[1, 3, 4, 90]), RetentionState::EligibleForEviction);
+        let last = retained(two, u32::MAX, &BTreeSet::from([u32::MAX]));
+        assert_eq!(last, RetentionState::EligibleForEviction, "the last round that can be");
+    }
 
     #[test]
     fn the_window_is_from_1_to_100_and_its_end_is_exclusive() {

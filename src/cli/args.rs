@@ -132,7 +132,7 @@ pub(super) enum Verb {
     /// List the sessions of this workspace, and read one.
     #[command(subcommand)]
     Session(SessionVerb),
-    /// Look at what is kept.
+    /// Look at what is kept, check it, and free what isn't kept any more.
     #[command(subcommand)]
     Store(StoreVerb),
     /// Make keys.
@@ -167,7 +167,8 @@ impl Verb {
             Self::Rollback(verb) => verb.name(),
             Self::Store(StoreVerb::List { .. }) => "store list",
             Self::Store(StoreVerb::Stats) => "store stats",
-            Self::Store(StoreVerb::Verify) => "store verify",
+            Self::Store(StoreVerb::Verify { .. }) => "store verify",
+            Self::Store(StoreVerb::Gc { .. }) => "store gc",
             Self::Key(KeyVerb::New) => "key new",
             Self::Doctor(_) => "doctor",
             Self::ExplainExit { .. } => "explain-exit",
@@ -371,8 +372,9 @@ fn is_key_flag(flag: &str) -> bool {
 }
 
 /// The second words of verbs that have two.
-const SUB_VERBS: &[&str] =
-    &["check", "explain", "list", "show", "history", "stats", "new", "print", "validate"];
+const SUB_VERBS: &[&str] = &[
+    "check", "explain", "list", "show", "history", "stats", "verify", "gc", "new", "print", "validate",
+];
 
 /// The verb that a broken command line meant, for its document.
 fn verb_in(words: &[OsString]) -> Option<String> {

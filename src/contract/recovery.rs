@@ -146,7 +146,7 @@ pub enum CheckpointMaterial {
     Corrupt,
     /// They can't be opened now: the key isn't there, or a live runner holds the store.
     RecoveryLocked,
-    /// The operation has none.
+    /// The operation has none, or none any more: it was freed once it wasn't kept any longer.
     NotApplicable,
 }
 

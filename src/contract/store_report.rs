@@ -1,5 +1,5 @@
-//! `StoreReport`, the document of `thcode store list`, `stats` and `verify`: what is kept, where, and
-//! whether it is what was kept.
+//! `StoreReport`, the document of `thcode store list`, `stats`, `verify` and `gc`: what is kept, where,
+//! whether it is what was kept, and what isn't kept any more.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ pub struct StoreReport {
     pub stats: Option<StoreStats>,
     /// What was verified and found, for `verify`; null for the others.
     pub verification: Option<StoreVerification>,
+    /// What was freed and what wasn't, for `gc`; null for the others.
+    pub gc: Option<StoreGc>,
     /// What went wrong; null where nothing did. That a store of `list` can't be read is told there.
     pub failure: Option<Failure>,
     /// The class of the end.
@@ -123,6 +125,71 @@ pub struct StoreVerification {
     pub open_operations: u64,
     /// What is not what was written, the first bad place first; empty for a whole store.
     pub findings: Vec<StoreFinding>,
+    /// What `--accept-head` took; null where it wasn't asked for, or nothing was to be taken.
+    pub accepted_head: Option<AcceptedHead>,
+}
+
+/// A journal that was taken as it is, on the operator's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedHead {
+    /// The number of the journal's last event when it was taken.
+    pub last_seq: u64,
+    /// The first event that was durable once and is gone; null where nobody can tell.
+    pub lost_from_seq: Option<u64>,
+    /// The last one that is known of; null as `lostFromSeq`.
+    pub lost_to_seq: Option<u64>,
+}
+
+/// What `store gc` did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreGc {
+    /// Whether it is only told what would go; nothing was changed then.
+    pub dry_run: bool,
+    /// Checkpoints that went.
+    pub evicted: EvictedCounts,
+    /// The bytes of images that went with them; one that a kept checkpoint shares stays.
+    pub freed_bytes: u64,
+    /// The sealed files that went with them.
+    pub freed_files: u64,
+    /// Sealed files without a row that were removed, for `--orphans`.
+    pub orphaned_files: u64,
+    /// Temporary files of thcode's own that were removed, for `--orphans`.
+    pub temporary_files: u64,
+    /// What can't go, whatever its window says.
+    pub pinned: PinnedCounts,
+    /// Checkpoints that are still there, those that are pinned too.
+    pub kept: u64,
+    /// The room inside the database that is taken again by what comes next. Bytes; null where nothing
+    /// was changed.
+    pub reusable_bytes: Option<u64>,
+    /// How much smaller the state directory is. Bytes.
+    pub returned_bytes: u64,
+}
+
+/// Checkpoints that went, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EvictedCounts {
+    /// All of them.
+    pub total: u64,
+    /// Their window of prompt rounds is over.
+    pub expired: u64,
+    /// Their session has ended, and they are older than `--max-age`.
+    pub aged: u64,
+    /// Their operation was seen to have had no effect.
+    pub not_applied: u64,
+}
+
+/// What can't go, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedCounts {
+    /// Checkpoints of a turn with an operation that isn't settled.
+    pub standing: u64,
+    /// Rows that aren't what was written, or can't be read: while there is one, nothing goes.
+    pub corrupt: u64,
 }
 
 /// Whether what was checked is known to be this store's own.

@@ -22,6 +22,20 @@ pub struct Event {
     pub payload: Payload,
 }
 
+impl Event {
+    /// An event of the store itself: of no session, no turn and no operation.
+    pub fn of_store(payload: Payload) -> Self {
+        Self {
+            session_id: SessionId::from_uuid(uuid::Uuid::nil()),
+            turn_id: None,
+            operation_id: None,
+            parent_operation_id: None,
+            provenance: Provenance::Deterministic,
+            payload,
+        }
+    }
+}
+
 /// Whose word an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provenance {
@@ -177,6 +191,20 @@ pub enum Payload {
     },
     /// What an ended operation had left beside its target is gone.
     CleanupDone {},
+    /// Checkpoints that aren't kept any more were freed, with their images.
+    CheckpointsEvicted {
+        /// Which.
+        checkpoint_ids: Vec<CheckpointId>,
+        /// Why, as a token.
+        because: String,
+    },
+    /// An operator took the journal as it is, though the head anchor told of more, or was gone.
+    HeadAccepted {
+        /// The first event that was durable once and is gone; null where nobody can tell.
+        lost_from_seq: Option<u64>,
+        /// The last one.
+        lost_to_seq: Option<u64>,
+    },
 }
 
 /// What an interrupted operation came to.
@@ -236,6 +264,8 @@ impl Payload {
             Self::OperationUnknownOutcome { .. } => "OperationUnknownOutcome",
             Self::OperationReconciled { .. } => "OperationReconciled",
             Self::CleanupDone {} => "CleanupDone",
+            Self::CheckpointsEvicted { .. } => "CheckpointsEvicted",
+            Self::HeadAccepted { .. } => "HeadAccepted",
         }
     }
 

@@ -21,7 +21,16 @@ pub struct Ledger {
     pub checkpoints: BTreeMap<CheckpointId, (Digest, &'static str)>,
     /// Checkpoints of operations in parts: the places of the files whose part took effect.
     pub parts: BTreeMap<CheckpointId, BTreeSet<u64>>,
+    /// The rounds of each session that made a checkpoint, whether it is kept or was evicted: what a
+    /// window of rounds is counted in.
+    pub rounds: BTreeMap<SessionId, BTreeSet<u32>>,
+    /// Checkpoints of operations, or of parts, that a person took as they are: nobody knows whether they
+    /// took effect.
+    pub doubted: BTreeSet<CheckpointId>,
     operations: BTreeMap<OperationId, Operation>,
+    /// The operation that each checkpoint was made for, for all that ever were.
+    makers: BTreeMap<CheckpointId, OperationId>,
+    evicted: BTreeSet<CheckpointId>,
 }
 
 /// What the journal says of a prompt round.
@@ -75,7 +84,17 @@ pub fn ledger(store: &impl Rows, key: Option<&MacKey>) -> Result<Ledger, Journal
             Some(id) => {
                 let id =
                     OperationId::from_bytes(id).map_err(|_| fault("its operation has no valid id"))?;
+                if let Payload::CheckpointCommitted { checkpoint_id, .. } = &payload {
+                    ledger.made(*checkpoint_id, id, row.turn_id);
+                }
                 ledger.operations.entry(id).or_default().take(payload)?;
+            }
+            None if matches!(
+                payload,
+                Payload::CheckpointsEvicted { .. } | Payload::HeadAccepted { .. }
+            ) =>
+            {
+                ledger.of_store(payload).map_err(fault)?;
             }
             None => {
                 let session = SessionId::from_bytes(row.session_id)
@@ -89,7 +108,13 @@ pub fn ledger(store: &impl Rows, key: Option<&MacKey>) -> Result<Ledger, Journal
         Ok(())
     })?;
     for operation in ledger.operations.values() {
-        if let Some((id, rows)) = operation.checkpoint {
+        if operation.status == Some(Status::Reconciled) {
+            ledger.doubted.extend(operation.checkpoint.map(|(id, _)| id));
+            ledger.doubted.extend(operation.covered.map(|(id, _)| id));
+        }
+        if let Some((id, rows)) = operation.checkpoint
+            && !ledger.evicted.contains(&id)
+        {
             ledger.checkpoints.insert(id, (rows, operation.commit_state()));
             if operation.dispatched && operation.inflight.is_none() {
                 ledger.parts.entry(id).or_default();
@@ -97,6 +122,7 @@ pub fn ledger(store: &impl Rows, key: Option<&MacKey>) -> Result<Ledger, Journal
         }
         if let Some((id, ordinal)) = operation.covered
             && operation.status == Some(Status::Succeeded)
+            && !ledger.evicted.contains(&id)
         {
             ledger.parts.entry(id).or_default().insert(u64::from(ordinal));
         }
@@ -167,6 +193,41 @@ impl Ledger {
             Payload::RunStarted { .. } => Ok(()),
             _ => Err("it is of an operation and names none"),
         }
+    }
+
+    fn made(&mut self, checkpoint: CheckpointId, operation: OperationId, turn: Option<&[u8]>) {
+        self.makers.insert(checkpoint, operation);
+        let turn = turn.and_then(|turn| TurnId::from_bytes(turn).ok());
+        if let Some(entry) = turn.and_then(|turn| self.turns.get(&turn)) {
+            self.rounds.entry(entry.session_id).or_default().insert(entry.prompt_round);
+        }
+    }
+
+    /// What the store says of itself. Only what was there can go, once, and nothing that an operation
+    /// without an end may still need.
+    fn of_store(&mut self, payload: Payload) -> Result<(), &'static str> {
+        let Payload::CheckpointsEvicted { checkpoint_ids, .. } = payload else { return Ok(()) };
+        for id in checkpoint_ids {
+            let maker = self.makers.get(&id).ok_or("it evicts a checkpoint that never was")?;
+            let status = self.status(*maker);
+            if status.is_none_or(|status| !status.is_terminal() || status == Status::UnknownOutcome) {
+                return Err("it evicts a checkpoint of an operation without an end");
+            }
+            if !self.evicted.insert(id) {
+                return Err("it evicts a checkpoint that was gone");
+            }
+        }
+        Ok(())
+    }
+
+    /// Where an operation stands.
+    pub fn status(&self, operation: OperationId) -> Option<Status> {
+        self.operations.get(&operation)?.status
+    }
+
+    /// Whether a checkpoint was freed on purpose.
+    pub fn is_evicted(&self, checkpoint: CheckpointId) -> bool {
+        self.evicted.contains(&checkpoint)
     }
 
     /// How many operations have no proven end.

@@ -17,7 +17,7 @@ pub use event::{Event, Payload, Provenance, Resolution};
 pub use inflight::{Inflight, InflightImage};
 pub use ledger::{Ledger, TurnEntry, TurnEntryEnd, ledger};
 pub use log::{DispatchCommitted, Log, Part, PartEnd, Settling, Stage, interrupted};
-pub use standing::{Standing, StoredEvent, beyond_checkpoints, events_of, standing};
+pub use standing::{Standing, StoredEvent, beyond_checkpoints, events_of, is_evicted, standing};
 pub use status::{ENDING_KINDS, IllegalEvent, Status};
 
 use crate::store::StoreError;

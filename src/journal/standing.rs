@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{ENDING_KINDS, JournalError, Payload, chain};
 use crate::{
     crypto::MacKey,
-    id::{OperationId, SessionId, Timestamp, TurnId},
+    id::{CheckpointId, OperationId, SessionId, Timestamp, TurnId},
     store::{Head, Rows, StoreError},
 };
 
@@ -106,6 +106,13 @@ pub fn events_of(store: &impl Rows, operation: OperationId) -> Result<Vec<Stored
         Ok::<_, JournalError>(())
     })?;
     Ok(found)
+}
+
+/// Whether a checkpoint was freed on purpose, once it wasn't kept any more.
+pub fn is_evicted(store: &impl Rows, checkpoint: CheckpointId) -> Result<bool, StoreError> {
+    let sql =
+        "SELECT 1 FROM journal WHERE kind = 'CheckpointsEvicted' AND instr(payload, ?1) > 0 LIMIT 1";
+    Ok(store.first(sql, [checkpoint.to_string()], |_| Ok(()))?.is_some())
 }
 
 /// What a turn did that no checkpoint covers, as far as it was recorded: the commands that it started,

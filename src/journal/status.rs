@@ -178,6 +178,11 @@ mod tests {
             reconciled(Resolution::NotApplied),
             reconciled(Resolution::AcceptedByOperator),
             Payload::CleanupDone {},
+            Payload::CheckpointsEvicted {
+                checkpoint_ids: vec![CheckpointId::from_uuid(uuid)],
+                because: cause(),
+            },
+            Payload::HeadAccepted { lost_from_seq: Some(1), lost_to_seq: None },
         ]
     }
 

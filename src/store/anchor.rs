@@ -73,6 +73,20 @@ impl Anchor {
         Ok(Self { path, file, next_slot })
     }
 
+    /// Opens the file that is there, or makes an empty one, which tells nothing.
+    pub(super) fn open_or_make(dir: &Path) -> Result<Self, StoreError> {
+        match Self::open(dir) {
+            Err(StoreError::Behind(_)) => {}
+            opened => return opened,
+        }
+        let path = dir.join(FILE);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600).custom_flags(nofollow());
+        let file =
+            options.open(&path).map_err(|source| StoreError::Io { path: path.clone(), source })?;
+        Ok(Self { path, file, next_slot: 0 })
+    }
+
     /// Writes the head into the older slot and syncs it. One sync.
     pub fn write(&mut self, key: &MacKey, store: &[u8; 16], head: Head) -> Result<(), StoreError> {
         let mut slot = Vec::with_capacity(SLOT_BYTES);

@@ -17,7 +17,7 @@ mod tx;
 pub use crate::crypto::KeySource;
 pub use anchor::{Anchor, Head};
 pub use lease::{Holder, Lease, LeaseError, live_holder};
-pub use open::{Store, StoreFacts};
+pub use open::{HeadSeen, Store, StoreFacts};
 pub use place::{StatePlace, is_kept, state_base, state_place};
 pub use reader::ReadStore;
 pub use rows::{RowDigest, Rows, View};

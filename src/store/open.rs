@@ -25,6 +25,11 @@ use crate::{
     host::{CrashPoint, Host},
 };
 
+mod accept;
+mod space;
+
+pub use accept::HeadSeen;
+
 pub(super) const DATABASE: &str = "state.db";
 /// The database while it is being made.
 const NEW_DATABASE: &str = "state.db.new";
@@ -348,6 +353,8 @@ fn create(
     let unnamed = place.dir.join(NEW_DATABASE);
     make_private(&unnamed)?;
     let connection = Connection::open_with_flags(&unnamed, open_flags())?;
+    // So that a store can be cut down to what it holds; it has to be said before there is any table.
+    connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     // Nothing of it counts before it has its name, so that one sync of the whole is enough.
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update(None, "journal_mode", if wal { "wal" } else { "truncate" })?;

@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests arrange files, times and variables themselves")]
 
 #[cfg(test)]
+mod accept;
+#[cfg(test)]
 mod apply;
 #[cfg(test)]
 mod budgets;
@@ -21,6 +23,8 @@ mod expectations;
 mod faults;
 #[cfg(test)]
 mod files_corpus;
+#[cfg(test)]
+mod gc;
 #[cfg(test)]
 mod kills;
 #[cfg(test)]

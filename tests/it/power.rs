@@ -348,8 +348,8 @@ impl Drop for Run {
 
 /// The points that a run visits, with the call that it is at, in order.
 fn visits(calls: usize) -> Vec<(usize, CrashPoint)> {
-    let of_a_call =
-        CrashPoint::ALL.iter().filter(|point| !MADE.contains(point) && !ENDED.contains(point));
+    let others = [&MADE[..], &ENDED, &CrashPoint::OF_THE_STORE].concat();
+    let of_a_call = CrashPoint::ALL.iter().filter(|point| !others.contains(point));
     let each = (0..calls).flat_map(|at| of_a_call.clone().map(move |point| (at, *point)));
     let (first, last) = (MADE.map(|point| (0, point)), ENDED.map(|point| (calls, point)));
     first.into_iter().chain(each).chain(last).collect()

@@ -112,7 +112,7 @@ impl<'h> Desk<'h> {
 
 /// The workspace to look at: the one that the caller names, else the one that the store was made for,
 /// if it is there.
-pub(super) fn root_of(common: &Common, workspace: &str) -> Option<Root> {
+pub(in crate::app) fn root_of(common: &Common, workspace: &str) -> Option<Root> {
     let named = common.dir.as_deref();
     Root::open_anywhere(named.unwrap_or(std::path::Path::new(workspace))).ok()
 }
@@ -301,6 +301,7 @@ pub(super) fn material<S: Rows>(
     };
     Ok(match checkpoint::material(rows, view, id, digest)? {
         Material::Corrupt => CheckpointMaterial::Corrupt,
+        Material::Missing if journal::is_evicted(rows, id)? => CheckpointMaterial::NotApplicable,
         Material::Missing => CheckpointMaterial::Unreachable,
         Material::Locked => CheckpointMaterial::RecoveryLocked,
         Material::Complete if !case.is_dispatched() => CheckpointMaterial::Incomplete,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Facts, Way, Which,
-    desk::{commits, find, flags, look, material, name_running, proven, root_of},
+    desk::{commits, find, flags, look, material, name_running, proven},
 };
 use crate::{
     app::{Common, Fail, state},
@@ -19,7 +19,7 @@ use crate::{
     journal::{self, DispatchCommitted, Event, Log, Payload, Provenance, Resolution, Settling, Status},
     mutation::{self, Refusal, Tidy},
     recovery::{self, Case, Debris, Known, Verdict, Why},
-    store::{Durability, Lease, Store},
+    store::{Durability, Store},
     workspace::Root,
 };
 
@@ -43,17 +43,7 @@ pub(super) struct Counter<'h> {
 
 impl<'h> Counter<'h> {
     pub(super) fn open(host: &'h Host, common: &Common) -> Result<Self, Fail> {
-        let place = state::place_to_read(host, common)?;
-        // A store is looked at before it is written; one that isn't there is not made.
-        let reader = state::open_read(&place.dir)?;
-        let (workspace, _) = reader.made_for()?;
-        drop(reader);
-        let root = root_of(common, &workspace);
-        let locked = root.as_ref().map_or(workspace.as_str(), Root::path);
-        let lease = Lease::take(host, locked, &place, std::time::Duration::from_millis(250))?;
-        let key = state::key_source(host, &place, &common.state);
-        let store = Store::open(host, &place, &workspace, &key, lease)?;
-        let log = Log::open(&store)?;
+        let state::Written { place, workspace, root, store, log } = state::open_write(host, common)?;
         let standing = journal::standing(&store, Some(&store.keys().journal))?;
         let facts = Facts {
             state_dir: place.dir.display().to_string(),

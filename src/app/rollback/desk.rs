@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Meant;
 use crate::{
     app::{Common, Fail, state},
-    checkpoint::{self, Material, RetentionState, StoredCheckpoint, StoredTarget},
+    checkpoint::{self, Material, RetentionState, StoredCheckpoint, StoredTarget, retained},
     contract::{CauseCode, ExitClass, Failure, store_report::Authenticity},
     crypto::Keys,
     host::Host,
@@ -93,16 +93,10 @@ impl Desk {
 
     /// Whether its window still holds. Rounds that changed nothing don't count.
     fn is_retained(&self, checkpoint: &StoredCheckpoint) -> bool {
-        let later: BTreeSet<u32> = self
-            .checkpoints
-            .iter()
-            .filter(|other| other.session_id == checkpoint.session_id)
-            .map(|other| other.prompt_round)
-            .filter(|round| *round > checkpoint.prompt_round)
-            .collect();
-        let made_in = checkpoint.prompt_round;
-        let now = made_in.saturating_add(u32::try_from(later.len()).unwrap_or(u32::MAX));
-        checkpoint.retention.evaluate(made_in, now) == RetentionState::Retained
+        let none = BTreeSet::new();
+        let rounds = self.ledger.rounds.get(&checkpoint.session_id).unwrap_or(&none);
+        let state = retained(checkpoint.retention, checkpoint.prompt_round, rounds);
+        state == RetentionState::Retained
     }
 
     pub(super) fn session(&self, text: &str) -> Result<SessionId, Fail> {

@@ -3,7 +3,7 @@
 use super::{Lines, class_line, counted, next_line};
 use crate::contract::{
     session_report::{SessionReport, SessionTurn},
-    store_report::StoreReport,
+    store_report::{AcceptedHead, StoreGc, StoreReport},
     turn::Role,
 };
 
@@ -63,12 +63,88 @@ pub(super) fn store(document: &StoreReport) -> String {
         }
         lines.line(&counted(verification.findings.len(), "finding"));
     }
+    let accepted = document.verification.as_ref().and_then(|told| told.accepted_head.as_ref());
+    if let Some(accepted) = accepted {
+        taken(&mut lines, accepted);
+    }
+    if let Some(gc) = &document.gc {
+        freed(&mut lines, gc);
+    }
+    for action in document.failure.iter().flat_map(|failure| failure.recovery_actions.iter().skip(1)) {
+        lines.line(&format!("or: {action}"));
+    }
     lines.line("");
-    lines.line(&class_line(document.exit_class, "nothing was changed"));
+    let done = match &document.gc {
+        Some(gc) if !gc.dry_run && document.failure.is_none() => "what isn't kept any more is gone",
+        _ if accepted.is_some() => "the journal is taken as it is",
+        _ => "nothing was changed",
+    };
+    lines.line(&class_line(document.exit_class, done));
     let unreadable = document.stores.iter().filter(|store| store.failure.is_some()).count();
     lines.line(&format!("{}, {unreadable} unreadable", counted(document.stores.len(), "store")));
     lines.line(&next_line(document.failure.as_ref(), document.exit_class));
     lines.0
+}
+
+/// What was lost, as plainly as it can be told.
+fn taken(lines: &mut Lines, accepted: &AcceptedHead) {
+    let last = accepted.last_seq;
+    match (accepted.lost_from_seq, accepted.lost_to_seq) {
+        (Some(from), Some(to)) if from == to => {
+            lines.line(&format!("event {from} that was durable once is gone"));
+        }
+        (Some(from), Some(to)) => {
+            lines.line(&format!("events {from}..{to} that were durable once are gone"));
+        }
+        _ => lines.line(&format!(
+            "the head anchor told nothing of the {}: whether any was lost, nobody can tell",
+            counted(last, "event")
+        )),
+    }
+    lines.line(&format!("the journal is taken as it is, up to event {last}, and that is recorded"));
+    lines.line("what lost events changed in the workspace has no record here: compare it yourself");
+}
+
+fn freed(lines: &mut Lines, gc: &StoreGc) {
+    let (went, go) = if gc.dry_run { ("would be freed", "would go") } else { ("freed", "gone") };
+    let evicted = gc.evicted;
+    let parts = [
+        (evicted.expired, "expired"),
+        (evicted.aged, "older than --max-age"),
+        (evicted.not_applied, "without effect"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, why)| format!("{count} {why}"))
+        .collect();
+    let why = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    lines.line(&format!("{went}: {}{why}", counted(evicted.total, "checkpoint")));
+    let files = match gc.freed_files {
+        0 => String::new(),
+        count => format!(", {} {go}", counted(count, "sealed file")),
+    };
+    lines.line(&format!("images: {} bytes {went}{files}", gc.freed_bytes));
+    if gc.orphaned_files + gc.temporary_files > 0 {
+        let sealed = counted(gc.orphaned_files, "sealed file");
+        let temporary = counted(gc.temporary_files, "temporary file");
+        lines.line(&format!("nothing referred to: {sealed}, {temporary}, {go}"));
+    }
+    let standing = match gc.pinned.standing {
+        0 => String::new(),
+        count => format!(", {count} of them over, but needed until an operation is settled"),
+    };
+    lines.line(&format!("kept: {}{standing}", counted(gc.kept, "checkpoint")));
+    if gc.pinned.corrupt > 0 {
+        lines.line(&format!("can't be checked: {}", counted(gc.pinned.corrupt, "row")));
+    }
+    if let Some(reusable) = gc.reusable_bytes {
+        let more = match reusable {
+            0 => String::new(),
+            bytes => format!("; {bytes} more inside it are used again"),
+        };
+        lines.line(&format!("the state directory is {} bytes smaller{more}", gc.returned_bytes));
+    }
 }
 
 pub(super) fn session(document: &SessionReport) -> String {
