@@ -8,7 +8,7 @@ use std::{
 use super::{Common, Ended, Fail, recover::quoted, state};
 use crate::{
     contract::{
-        ExitClass, Failure, TOOL_VERSION,
+        CauseCode, ExitClass, Failure, TOOL_VERSION,
         store_report::{
             LastRun, StoreEntry, StoreGc, StoreReport, StoreReportSchema, StoreStats, StoreVerification,
             TableStats,
@@ -42,7 +42,10 @@ pub fn list(host: &Host, common: &Common, below: Option<&Path>) -> Result<Ended,
         (None, None) => children(&state_base(host)?)?,
     };
     let entries = dirs.iter().map(|dir| entry(host, dir)).collect::<Result<Vec<_>, _>>()?;
-    let mut unread = entries.iter().filter_map(|entry| Some((entry, entry.failure.as_ref()?)));
+    // A directory in which no store was made yet holds nothing that could be lost.
+    let harmed = |failure: &&Failure| failure.cause_code != CauseCode::StoreMissing;
+    let mut unread =
+        entries.iter().filter_map(|entry| Some((entry, entry.failure.as_ref().filter(harmed)?)));
     let Some((first, why)) = unread.next() else {
         return Ok(report(entries, About::Stores, None, ExitClass::Success));
     };

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// What needs evidence or reports.
-const PENDING: &str = "CRS-021 SEC-003 SEC-004 SEC-006 SEC-008";
+const PENDING: &str = "SEC-003 SEC-004 SEC-006 SEC-008";
 
 /// Cases that a test of its own tries, over more places than one: the case, its file, its function.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
@@ -49,6 +49,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     ("CRS-016", include_str!("sweep.rs"), "no_flipped_byte_of_the_log_is_served"),
     ("CRS-017", include_str!("sweep.rs"), "no_flipped_byte_of_the_database_is_served"),
+    ("CRS-021", include_str!("gc.rs"), "a_full_store_is_freed_without_more_room"),
 ];
 
 /// How a document is asked for.
@@ -153,7 +154,7 @@ fn every_case_runs_or_is_pending() {
 }
 
 const ALL: usize = 88;
-const RUN: usize = 83;
+const RUN: usize = 84;
 
 /// The harness sees a wrong byte, a wrong outcome, a wrong reason and a wrong word.
 #[test]
