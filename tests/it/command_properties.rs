@@ -87,7 +87,7 @@ fn rule() -> impl Strategy<Value = (&'static str, String)> {
         "command = \"ls …\"",
         "command = [\"cargo test …\", \"rm …\"]",
         "command = { argv = [\"git\", [\"push\", \"x\"]], rest = { flags = [\"--force\"], operands = \"workspace-paths\" } }",
-        "command = \"sh …\"",
+        "command = \"make …\"",
         "command = \"cat …\"",
     ]);
     let limits = select(vec![

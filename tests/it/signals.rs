@@ -417,6 +417,7 @@ fn a_signal_in_the_middle_of_a_change_finds_its_end() {
         CrashPoint::DirSynced,
         CrashPoint::Settled,
     ];
+    let mut heard = 0;
     for point in points {
         for signal in ["INT", "TERM", "HUP", "QUIT"] {
             let case = format!("{} {signal}", point.name());
@@ -445,10 +446,13 @@ fn a_signal_in_the_middle_of_a_change_finds_its_end() {
             let done = finish(child);
             assert!(begun.elapsed() < Duration::from_secs(5), "{case}: {:?}", begun.elapsed());
             done.check_document();
-            assert_eq!(done.code, Some(130), "{case}: {done:?}");
+            // On a busy machine the little that was left may be over before the signal is heard.
+            assert!(matches!(done.code, Some(130 | 0)), "{case}: {done:?}");
+            heard += usize::from(done.code == Some(130));
             let document = done.json();
             let now = fs::read_to_string(env.workspace().join("f.txt")).unwrap();
             let said = document["operations"][0]["status"].as_str().unwrap();
+            assert!(done.code == Some(130) || said == "succeeded", "{case}: {done:?}");
             assert_eq!(now, if said == "succeeded" { "post" } else { "pre" }, "{case}: {said}");
             let names = fs::read_dir(env.workspace()).unwrap().count();
             assert_eq!(names, 1, "{case}: nothing is left beside it");
@@ -459,4 +463,5 @@ fn a_signal_in_the_middle_of_a_change_finds_its_end() {
             assert_ne!(next.code, Some(70), "{case}: {next:?}");
         }
     }
+    assert!(heard > 18, "{heard} of 36 signals were heard");
 }
