@@ -8,6 +8,7 @@ use super::{
     preflight::{self, Parent, Refusal},
 };
 use crate::{
+    host::Host,
     id::Digest,
     journal::{DispatchCommitted, Inflight, InflightImage},
     workspace::Root,
@@ -74,7 +75,8 @@ fn sweep(
     let is = |image: &Option<InflightImage>| {
         image.is_some_and(|image| image.bytes == bytes && image.digest == digest)
     };
-    let cut_off = inflight.post.is_some_and(|post| bytes < post.bytes);
+    let cut_off =
+        inflight.post.is_some_and(|post| bytes < post.bytes) || Host::real().fault("sweep-displaced");
     if !(is(&inflight.pre) || is(&inflight.post) || cut_off) {
         let message = format!("{temp} beside {path} is not what was left there; it stays");
         return Err(Refusal::new("not-ours", message));

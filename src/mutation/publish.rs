@@ -196,7 +196,8 @@ fn exchanged(
     }
     host.crash_point(CrashPoint::Published);
     let came_out = native::seen(parent, plan.temp).ok().flatten().map(|(_, digest)| digest);
-    if came_out == Some(before) {
+    // Without this comparison somebody's save would be removed as if it were the old content.
+    if came_out == Some(before) || host.fault("no-exchange-check") {
         return match native::remove(proof, parent, plan.temp) {
             Ok(()) => Ok(Enforcement::Atomic),
             Err(errno) => {

@@ -314,6 +314,59 @@ fn settling_killed_at_any_system_call_comes_to_the_same() {
     assert!(sweep(Subject::Settling, 19) > 8);
 }
 
+/// Somebody saves when everything is ready and the exchange is about to be made; what stands afterwards,
+/// and how the rollback ended. `None` without strace.
+fn saved_at_the_exchange(fault: Option<&str>) -> Option<(String, Done)> {
+    if Command::new("strace").arg("-V").output().is_err() {
+        crate::env::skipped("kills.rs", "there is no strace");
+        return None;
+    }
+    let bench = Bench::new();
+    assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+    let args = bench.verb_args(&["rollback", "apply", "last", "--only", "a.txt"]);
+    let plain = bench.env.thcode(&[]);
+    let mut command = Command::new("strace");
+    let delay = "inject=renameat2:delay_enter=2000000:when=1";
+    command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-e", delay]);
+    command.arg(plain.command.get_program()).args(args);
+    command.current_dir(bench.env.workspace()).env_clear().env("HOME", bench.env.home());
+    command.env("PATH", std::env::var_os("PATH").unwrap());
+    if let Some(fault) = fault {
+        command.env("THCODE_FAULT", fault);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let temp = || bench.tree().into_keys().any(|path| path.to_string_lossy().contains(".thc-"));
+    while !temp() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "no temporary file");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // It is written and synced long before the delay is over.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let (beside, target) = (bench.env.workspace().join("save"), bench.env.workspace().join("a.txt"));
+    fs::write(&beside, "saved just now\n").unwrap();
+    fs::rename(&beside, &target).unwrap();
+    let done = finish(child);
+    Some((fs::read_to_string(&target).unwrap(), done))
+}
+
+#[test]
+fn a_save_at_the_exchange_itself_is_kept() {
+    let Some((stands, done)) = saved_at_the_exchange(None) else { return };
+    assert_eq!(stands, "saved just now\n", "{done:?}");
+    let outcome = &done.json()["targets"][0]["outcome"];
+    assert_eq!((done.code, &outcome["reasonCode"]), (Some(20), &json!("content-conflict")));
+}
+
+/// The control: without the comparison after the exchange the save is lost, and the test above sees it.
+#[cfg(feature = "fault-injection")]
+#[test]
+fn without_the_comparison_a_save_at_the_exchange_would_be_lost() {
+    let Some((stands, done)) = saved_at_the_exchange(Some("no-exchange-check")) else { return };
+    assert_eq!((stands.as_str(), done.code), ("one\n", Some(0)), "{done:?}");
+}
+
 #[test]
 #[ignore = "minutes: every call, for a machine with time"]
 fn killed_at_every_system_call() {

@@ -252,6 +252,19 @@ mod crashed {
         assert_eq!(bench.recover(&[]).code, Some(0));
     }
 
+    /// The control: with the rule taken out the save is gone, and the test above sees that.
+    #[test]
+    fn without_the_rule_a_displaced_save_would_be_swept() {
+        let bench = Bench::with(&[("f.txt", "pre")]);
+        bench.crash("crash-published", &edit());
+        fs::write(temp(&bench), "somebody's").unwrap();
+        let state = bench.state().display().to_string();
+        let args = ["recover", "reconcile", "--all", "--json", "--state-dir", &state];
+        let done = bench.env.thcode(&args).env("THCODE_FAULT", "sweep-displaced").document();
+        assert_eq!((done.code, bench.stray().len()), (Some(0), 0), "{done:?}");
+        assert_eq!(bench.read("f.txt").as_deref(), Some("post"), "somebody's bytes are nowhere");
+    }
+
     #[test]
     fn what_nobody_can_know_is_taken_on_a_persons_word() {
         let bench = Bench::with(&[("f.txt", "pre")]);

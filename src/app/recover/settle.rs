@@ -204,6 +204,9 @@ fn plan(case: &Case, verdict: Verdict, way: Way) -> Option<Plan> {
         (Verdict::Settled { resolution: Resolution::Finished, .. }, Way::Restore) => {
             plan(Resolution::Restored, Some(Tidy::Restore))
         }
+        (Verdict::Person(Why::Displaced), Way::Proven) if Host::real().fault("sweep-displaced") => {
+            plan(Resolution::Applied, Some(Tidy::Sweep))
+        }
         (Verdict::Person(Why::Displaced), Way::Restore) => {
             plan(Resolution::Restored, Some(Tidy::Restore))
         }
