@@ -161,6 +161,59 @@ impl Bench {
         done.code.is_none().then_some(())
     }
 
+    /// Runs under strace with something injected into calls of a kind, and what strace tells of these.
+    fn traced(&self, args: &[String], call: &str, inject: &str) -> (Done, String) {
+        let log = self.env.beside("trace.log");
+        let plain = self.env.thcode(&[]);
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-qq", "-o", log.to_str().unwrap()]);
+        command.args(["-e", &format!("trace={call}"), "-e", inject]);
+        command.arg(plain.command.get_program()).args(args);
+        command.current_dir(self.env.workspace()).env_clear().env("HOME", self.env.home());
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let done = finish(command.spawn().unwrap());
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        // Only the line of the failed call matters.
+        (done, log.lines().filter(|line| line.contains("(INJECTED)")).collect())
+    }
+
+    /// As [`Bench::judge`], for a rollback that ended by itself: what it says is so, what it left is
+    /// settled, and done again it is done.
+    fn judge_failed(&self, done: &Done, before: &Tree) -> Result<(), String> {
+        let document: Option<Value> = serde_json::from_str(&done.stdout).ok();
+        let Some(code) = done.code else { return Err(format!("no exit code: {done:?}")) };
+        if let Some(document) = &document {
+            crate::env::check(document, done.code);
+            for target in document["targets"].as_array().into_iter().flatten() {
+                let path = target["path"].as_str().unwrap();
+                let then = images()[path][0];
+                let now = fs::read_to_string(self.env.workspace().join(path)).ok();
+                if target["outcome"]["kind"] == "applied" && now.as_deref() != then {
+                    return Err(format!("{path} isn't what it says: {document}"));
+                }
+            }
+        } else if code == 0 || done.stderr.is_empty() {
+            return Err(format!("neither a document nor a word: {done:?}"));
+        }
+        // A directory that couldn't be removed is nobody's work.
+        let files = |tree: &Tree| -> Tree {
+            tree.iter()
+                .filter(|(_, bytes)| bytes.is_some())
+                .map(|(p, b)| (p.clone(), b.clone()))
+                .collect()
+        };
+        if code == 0 && files(&self.tree()) != files(before) {
+            return Err(format!("0, and not done: {done:?}"));
+        }
+        self.judge()?;
+        let again = self.verb(&["rollback", "apply", "last"]);
+        match again.code == Some(0) && files(&self.tree()) == files(before) {
+            true => Ok(()),
+            false => Err(format!("again: {again:?}")),
+        }
+    }
+
     fn tree(&self) -> Tree {
         fn below(dir: &Path, found: &mut Tree) {
             for entry in fs::read_dir(dir).unwrap() {
@@ -312,6 +365,72 @@ fn a_rollback_killed_at_any_system_call_is_settled_and_finished() {
 #[test]
 fn settling_killed_at_any_system_call_comes_to_the_same() {
     assert!(sweep(Subject::Settling, 19) > 8);
+}
+
+/// What fails in a rollback, and how.
+const ERRORS: &[(&str, &str)] = &[
+    ("pwrite64", "ENOSPC"),
+    ("write", "ENOSPC"),
+    ("write", "EDQUOT"),
+    ("fsync", "EIO"),
+    ("fdatasync", "EIO"),
+    ("renameat2", "EACCES"),
+    ("renameat2", "EXDEV"),
+    ("unlinkat", "EROFS"),
+    ("mkdirat", "ENOSPC"),
+    ("openat", "EMFILE"),
+    ("openat2", "EMFILE"),
+    ("fchmod", "EPERM"),
+    ("pread64", "EIO"),
+    ("read", "EIO"),
+    ("read", "EINTR"),
+    ("statx", "EIO"),
+];
+
+/// Fails every `stride`-th call of each kind in a rollback; how many failed.
+fn sweep_errors(stride: usize) -> usize {
+    if Command::new("strace").arg("-V").output().is_err() {
+        crate::env::skipped("kills.rs", "there is no strace");
+        return usize::MAX;
+    }
+    let bench = Bench::new();
+    let before = bench.tree();
+    assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+    let args = bench.verb_args(&["rollback", "apply", "last"]);
+    bench.keep();
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (number, (call, errno)) in ERRORS.iter().enumerate() {
+        for nth in (1 + number % stride..).step_by(stride) {
+            bench.begin_again();
+            let inject = format!("inject={call}:error={errno}:when={nth}");
+            let (done, log) = bench.traced(&args, call, &inject);
+            if !log.contains("(INJECTED)") {
+                break;
+            }
+            // The loader itself, before anything of ours runs; waking another thread keeps nothing.
+            if done.code == Some(127) || log.contains("eventfd") {
+                continue;
+            }
+            tried += 1;
+            if let Err(fault) = bench.judge_failed(&done, &before) {
+                wrong.push(format!("{call} {errno} {nth}: {fault}"));
+            }
+        }
+    }
+    println!("{tried} failed calls of a rollback, {} wrong ends", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    tried
+}
+
+#[test]
+fn a_rollback_whose_calls_fail_tells_it_and_can_be_done_again() {
+    assert!(sweep_errors(29) > 20);
+}
+
+#[test]
+#[ignore = "minutes: every call, for a machine with time"]
+fn a_rollback_each_of_whose_calls_fails_tells_it() {
+    assert!(sweep_errors(1) > 200);
 }
 
 /// Somebody saves when everything is ready and the exchange is about to be made; what stands afterwards,
