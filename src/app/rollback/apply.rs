@@ -22,7 +22,8 @@ use crate::{
     journal::{self, Log},
     mutation::{self, About, End, MutationError, Ordered, Refusal, Vault, Wanted},
     rollback::safe_choices,
-    store::{Lease, Store},
+    store::Store,
+    workspace::Root,
 };
 
 /// Puts checkpoints back as far as nobody has changed what they left. With `pinned` only if the plan
@@ -62,18 +63,12 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn open(host: &Host, common: &Common) -> Result<Self, Fail> {
         let place = state::place_to_read(host, common)?;
-        // A store is looked at before it is written; one that isn't there is not made.
-        let reader = state::open_read(&place.dir)?;
-        let (workspace, _) = reader.made_for()?;
-        drop(reader);
+        let (workspace, _) = state::open_read(&place.dir)?.made_for()?;
         let dir = common.dir.as_deref().unwrap_or(std::path::Path::new(&workspace));
-        let root = crate::workspace::Root::open(dir, host.home().as_deref())?;
+        let root = Root::open(dir, host.home().as_deref())?;
         // Whoever wrote the tree must not have written the store as well.
         Store::prepare(&place, root.path())?;
-        let lease = Lease::take(host, root.path(), &place, std::time::Duration::from_millis(250))?;
-        let key = state::key_source(host, &place, &common.state);
-        let mut store = Store::open(host, &place, &workspace, &key, lease)?;
-        let mut log = Log::open(&store)?;
+        let state::Written { mut store, mut log, .. } = state::open_write(host, common)?;
         let mut notes = Vec::new();
         if journal::interrupted(&store)? > 0 {
             let settled = recover::settle_standing(host, &mut store, &mut log, &root)?;
