@@ -6,7 +6,7 @@
 
 mod batch;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::{
     MutationError,
@@ -23,6 +23,7 @@ use crate::{
     id::{AuthorizationId, CheckpointId, Digest, OperationId},
     journal::{DispatchCommitted, Event, JournalError, Payload, Provenance},
     store::Durability,
+    workspace::Root,
 };
 use batch::{Batch, Done};
 
@@ -141,7 +142,9 @@ pub fn restore(
             }
         }
     }
-    unmake(vault, &proofs);
+    // Once more for directories whose files were in several batches.
+    let gone = proofs.iter().map(|(wanted, proof)| (*wanted, proof));
+    unmake(vault.root, gone);
     let ends: Vec<_> = ends.into_iter().flatten().collect();
     finish(vault, about, &kept, &ends)?;
     Ok(Restored { checkpoint: Some(kept.checkpoint_id), ends })
@@ -149,19 +152,25 @@ pub fn restore(
 
 /// Removes the directories that had been made for files which are gone again, the deepest first, as
 /// far as they are empty: two files may have shared one.
-fn unmake(vault: &Vault<'_>, proofs: &[(&Wanted, DispatchCommitted)]) {
-    let mut dirs = BTreeSet::new();
-    for (wanted, _) in proofs.iter().filter(|(wanted, _)| wanted.then.is_none()) {
-        let mut dir = wanted.path.as_str();
-        for _ in 0..wanted.made_parents {
-            let Some((above, _)) = dir.rsplit_once('/') else { break };
-            dir = above;
-            dirs.insert((std::cmp::Reverse(dir.split('/').count()), dir));
+fn unmake<'w>(root: &Root, gone: impl Iterator<Item = (&'w Wanted, &'w DispatchCommitted)>) {
+    let mut dirs = BTreeMap::new();
+    for (wanted, proof) in gone.filter(|(wanted, _)| wanted.then.is_none()) {
+        for dir in wanted.made_dirs() {
+            dirs.insert((std::cmp::Reverse(dir.split('/').count()), dir), proof);
         }
     }
-    let Some((_, proof)) = proofs.first() else { return };
-    for (_, dir) in dirs {
-        native::unmake_parents(proof, vault.root, &format!("{dir}/."), 1);
+    for ((_, dir), proof) in dirs {
+        native::unmake_parents(proof, root, &format!("{dir}/."), 1);
+    }
+}
+
+impl Wanted {
+    /// The directories that were made for it, the deepest first.
+    fn made_dirs(&self) -> impl Iterator<Item = &str> {
+        fn above<'p>(path: &&'p str) -> Option<&'p str> {
+            path.rsplit_once('/').map(|(above, _)| above)
+        }
+        std::iter::successors(Some(self.path.as_str()), above).skip(1).take(self.made_parents)
     }
 }
 

@@ -219,6 +219,12 @@ fn plan(case: &Case, verdict: Verdict, way: Way) -> Option<Plan> {
                 (Debris::Sweep | Debris::None, Resolution::NotApplied) if case.inflight.is_some() => {
                     Some(Tidy::SweepWithParents)
                 }
+                // The directories that were made for a file which is removed again go with it.
+                (Debris::Sweep | Debris::None, _)
+                    if deletes && case.inflight.as_ref().is_some_and(|row| !row.parents.is_empty()) =>
+                {
+                    Some(Tidy::SweepWithParents)
+                }
                 (Debris::Sweep, _) => Some(Tidy::Sweep),
                 (Debris::None | Debris::Keep, _) => None,
             };

@@ -11,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::{End, Former, KeptBefore, Ordered, Wanted, decided, event, look};
+use super::{End, Former, KeptBefore, Ordered, Wanted, decided, event, look, unmake};
 use crate::{
     checkpoint::{self, CheckpointError, Image, StoredImage, open_artifact},
     host::CrashPoint,
@@ -185,7 +185,7 @@ impl Batch<'_, '_> {
             operation_id: OperationId::from_uuid(vault.host.uuid()),
             path: wanted.path.clone().into_bytes(),
             temp: temp_name(vault.host)?.into_bytes(),
-            parents: parent.missing.join("\0").into_bytes(),
+            parents: names(wanted, &parent).join("\0").into_bytes(),
             salt,
             pre,
             post,
@@ -267,6 +267,10 @@ impl Batch<'_, '_> {
             terminals.push(PartEnd { proof, terminal: self.event(id, payload), keep_inflight });
             ends.push((one.at, end));
         }
+        // Before their ends are recorded: what a crash leaves of this, recovery does.
+        let done = ready.iter().zip(&proofs).zip(&ends);
+        let gone = done.filter(|(_, (_, end))| matches!(end, End::Done { .. }));
+        unmake(self.vault.root, gone.map(|((one, proof), _)| (one.wanted, proof)));
         let vault = &mut *self.vault;
         let settled = vault.log.settle_parts(vault.host, vault.store, &terminals);
         settled.map_err(MutationError::Unsettled)?;
@@ -332,6 +336,18 @@ impl Batch<'_, '_> {
             (Ok(_) | Err(_), None) => Err(TempError::Content),
         }
     }
+}
+
+/// The directories that are made for a file that comes back, or that go with one that is removed: the
+/// outermost first.
+fn names<'w>(wanted: &'w Wanted, parent: &'w Parent) -> Vec<&'w str> {
+    if wanted.then.is_some() {
+        return parent.missing.iter().map(String::as_str).collect();
+    }
+    let name = |dir: &'w str| dir.rsplit_once('/').map_or(dir, |(_, name)| name);
+    let mut names: Vec<&str> = wanted.made_dirs().map(name).collect();
+    names.reverse();
+    names
 }
 
 fn plan<'a>(wanted: &'a Wanted, then: &'a Former, temp: &'a str, fill: native::Fill<'a>) -> Plan<'a> {
