@@ -272,6 +272,7 @@ fn sequences(seeds: std::ops::Range<u64>) -> usize {
     changed
 }
 
+#[cfg_attr(feature = "fault-injection", ignore = "minutes: tried with the binary that ships")]
 #[test]
 fn nobody_elses_work_is_lost_in_random_sequences() {
     let changed = sequences(1..101);
