@@ -112,7 +112,10 @@ impl Host {
 
     /// The files (device and inode) that other processes have open for writing, as far as this process
     /// may look. Blind across namespaces of processes.
-    pub fn open_for_writing(&self) -> std::collections::BTreeSet<(u64, u64)> {
+    pub fn open_for_writing(
+        &self,
+        only: Option<&std::collections::BTreeSet<(u64, u64)>>,
+    ) -> std::collections::BTreeSet<(u64, u64)> {
         use std::os::unix::fs::MetadataExt as _;
         let mut found = std::collections::BTreeSet::new();
         let own = std::process::id().to_string();
@@ -124,16 +127,19 @@ impl Host {
             }
             let handles = std::fs::read_dir(process.path().join("fd")).into_iter().flatten();
             for handle in handles.flatten() {
+                // What it names is cheaper to ask for than how it was opened.
+                let Ok(meta) = std::fs::metadata(handle.path()) else { continue };
+                let identity = (meta.dev(), meta.ino());
+                if !meta.is_file() || only.is_some_and(|only| !only.contains(&identity)) {
+                    continue;
+                }
                 let info = process.path().join("fdinfo").join(handle.file_name());
                 let info = std::fs::read_to_string(info).unwrap_or_default();
                 let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
                 let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
                 // The lowest two bits are how it was opened; 0 is for reading alone.
-                if flags.is_some_and(|flags| flags & 3 != 0)
-                    && let Ok(meta) = std::fs::metadata(handle.path())
-                    && meta.is_file()
-                {
-                    found.insert((meta.dev(), meta.ino()));
+                if flags.is_some_and(|flags| flags & 3 != 0) {
+                    found.insert(identity);
                 }
             }
         }

@@ -164,7 +164,7 @@ fn ephemeral_place(host: &Host) -> StatePlace {
     StatePlace { dir: own.join("state"), key: own.join("state.key") }
 }
 
-fn another_workspace(made_for: &str, root: &str) -> Fail {
+pub(super) fn another_workspace(made_for: &str, root: &str) -> Fail {
     let message = format!("the store was made for the workspace {made_for}, and this one is {root}");
     let failure = Failure::new(CauseCode::StateDirRefused, message);
     Fail::usage(

@@ -108,7 +108,11 @@ pub fn reconcile(host: &Host, common: &Common, which: &Which, way: Way) -> Resul
     let left = settled.operations.iter().filter(|told| stands(told)).count();
     let body = match (done, left) {
         (0, 0) => "Nothing is interrupted.".to_owned(),
-        (done, 0) => format!("{done} settled; nothing is left."),
+        (done, 0) => match settled.operations.iter().filter(|told| told.left.is_some()).count() {
+            0 => format!("{done} settled; nothing is left."),
+            1 => format!("{done} settled; a file that is not ours stays beside its target."),
+            kept => format!("{done} settled; {kept} files that are not ours stay beside their targets."),
+        },
         (done, left) => format!("{done} settled; {left} need a person."),
     };
     let failure = settled.failure.or_else(|| {
@@ -176,7 +180,10 @@ impl Facts {
             (Some(worst), RecoveryAction::Inspect | RecoveryAction::Reconcile) => {
                 worst.next_step.clone()
             }
-            _ => "nothing to do".to_owned(),
+            _ => {
+                let kept = operations.iter().find(|told| told.settled && told.left.is_some());
+                kept.map_or_else(|| "nothing to do".to_owned(), |told| told.next_step.clone())
+            }
         };
         Ended::Recovery(Box::new(RecoveryResult {
             schema: RecoveryResultSchema,

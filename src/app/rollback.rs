@@ -8,7 +8,7 @@ mod plan;
 mod resolve;
 mod tell;
 
-pub use apply::{after_run, apply};
+pub use apply::{Signal, after_run, apply};
 pub use resolve::{Choice, resolve};
 
 use super::{Common, Ended, Fail, recover};
@@ -180,6 +180,7 @@ pub fn analyze(host: &Host, common: &Common, meant: &Meant, selected: &Selected)
         not_applied_count: not_applied,
         plan_digest: plan.digest,
         excluded_effects: plan.excluded,
+        left_out: plan.left_out,
         open_operations: open,
         next_step,
         targets: plan.targets.into_iter().map(|target| target.told).collect(),

@@ -116,7 +116,9 @@ fn dispatch(
         Verb::Schema(schema) => schema::dispatch(schema),
         Verb::Session(session) => session::dispatch(host, &common, session).map(Product::Document),
         Verb::Recover(args) => recover::dispatch(host, &common, args).map(Product::Document),
-        Verb::Rollback(verb) => rollback::dispatch(host, &common, verb).map(Product::Document),
+        Verb::Rollback(verb) => {
+            rollback::dispatch(host, &common, verb, output, &stop).map(Product::Document)
+        }
         Verb::Store(store) => store::dispatch(host, &common, store).map(Product::Document),
         Verb::Key(key) => key::dispatch(host, key),
         Verb::Doctor(doctor) => doctor::dispatch(host, &common, &doctor).map(Product::Document),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Done;
+use super::{Done, output::Output};
 use crate::{
     app::{
         self, Common, Fail,
@@ -178,7 +178,13 @@ impl From<MeantArgs> for Meant {
     }
 }
 
-pub(super) fn dispatch(host: &Host, common: &Common, verb: RollbackVerb) -> Done {
+pub(super) fn dispatch(
+    host: &Host,
+    common: &Common,
+    verb: RollbackVerb,
+    output: &Output,
+    stop: &app::run::Stop,
+) -> Done {
     match verb {
         RollbackVerb::List(args) => {
             let options = ListOptions {
@@ -194,7 +200,11 @@ pub(super) fn dispatch(host: &Host, common: &Common, verb: RollbackVerb) -> Done
             rollback::analyze(host, common, &args.meant.into(), &args.selected.into())
         }
         RollbackVerb::Apply(ApplyArgs { meant, selected, plan }) => {
-            rollback::apply(host, common, &meant.into(), &selected.into(), plan.as_deref())
+            // What is begun is brought to its end, as in a turn.
+            output.turn_begins();
+            let signal = || *stop.borrow();
+            let (meant, selected) = (meant.into(), selected.into());
+            rollback::apply(host, common, &meant, &selected, plan.as_deref(), &signal)
         }
         RollbackVerb::Resolve(args) => {
             let choice = args.read_choice()?;

@@ -364,6 +364,16 @@ pub struct AnalyzedTarget {
     pub newer_checkpoint: Option<CheckpointId>,
 }
 
+/// A checkpoint that was meant and can't be put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// Which.
+    pub checkpoint_id: CheckpointId,
+    /// Why: `expired`, `corrupt` or `locked`.
+    pub reason_code: String,
+}
+
 /// What putting checkpoints back would do. Nothing is touched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -386,6 +396,8 @@ pub struct RollbackAnalysis {
     pub plan_digest: Digest,
     /// What putting them back never reverses.
     pub excluded_effects: AllExcludedEffects,
+    /// Checkpoints that were meant and can't be put back; each counts as one file that isn't.
+    pub left_out: Vec<LeftOut>,
     /// Operations of this store without a proven end: what they touched may not be what it seems.
     pub open_operations: u64,
     /// What to do next: a command to copy.

@@ -19,7 +19,7 @@ pub use change::{About, Applied, Change, Coverage, Ended, Limits, Protection, Va
 pub use debris::{Tidy, tidy};
 pub use pipeline::mutate;
 pub use preflight::{MOST_EDITED_BYTES, Refusal};
-pub use restore::{End, Former, Ordered, Restored, Standing, Wanted, ordered, restore};
+pub use restore::{End, Former, Interrupted, Ordered, Restored, Standing, Wanted, ordered, restore};
 
 use crate::{checkpoint::CheckpointError, journal::JournalError, store::StoreError};
 

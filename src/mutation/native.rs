@@ -10,15 +10,16 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fgetxattr, fsetxattr,
-        fstat, fsync, linkat, mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, fchown, fgetxattr,
+        fremovexattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, renameat,
+        renameat_with, statat, unlinkat,
     },
     io::Errno,
     process::{Gid, Uid},
 };
 use sha2::{Digest as _, Sha256};
 
-use super::preflight::{FileStat, Parent, RESOLVE};
+use super::preflight::{self, FileStat, Parent, RESOLVE};
 use crate::{
     checkpoint::{FileMeta, Xattr},
     id::Digest,
@@ -142,6 +143,14 @@ fn keep_owner(file: &File, meta: &FileMeta) -> Result<(), TempError> {
 }
 
 fn keep_xattrs(file: &File, xattrs: &[Xattr]) -> Result<(), TempError> {
+    // A directory's default ACL would give the file to people that it was never open to.
+    let inherited = preflight::xattrs(file.as_fd()).map_err(TempError::Metadata)?;
+    for (name, _) in inherited {
+        let wanted = xattrs.iter().any(|(wanted, _)| *wanted == name);
+        if !wanted && name.starts_with(b"system.") {
+            fremovexattr(file, name.as_slice()).map_err(TempError::Metadata)?;
+        }
+    }
     for (name, value) in xattrs {
         let mut now = vec![0u8; value.len() + 1];
         let same = fgetxattr(file, name.as_slice(), now.as_mut_slice())

@@ -253,11 +253,9 @@ impl Looked {
 }
 
 fn fits(length: usize) -> Result<(), Refusal> {
-    if u64::try_from(length).is_ok_and(|length| length <= MOST_EDITED_BYTES) {
-        Ok(())
-    } else {
-        Err(Refusal::new("too-large", format!("the content is over {MOST_EDITED_BYTES} bytes")))
-    }
+    let fits = u64::try_from(length).is_ok_and(|length| length <= MOST_EDITED_BYTES);
+    let large = || Refusal::new("too-large", format!("the content is over {MOST_EDITED_BYTES} bytes"));
+    if fits { Ok(()) } else { Err(large()) }
 }
 
 fn file_of(found: Found, path: &str) -> Result<FoundFile, Refusal> {
@@ -442,9 +440,15 @@ impl Dispatched {
                 };
                 publish::write(vault.host, vault.root, &proof, &mut looked.parent, &plan)
             }
-            After::Nothing => {
-                publish::remove(vault.host, &proof, &looked.parent, &looked.path, &temp, before)
-            }
+            After::Nothing => publish::remove(
+                vault.host,
+                vault.root,
+                &proof,
+                &looked.parent,
+                &looked.path,
+                &temp,
+                before,
+            ),
         };
         let (terminal, keep, ended) = match result {
             Published::Seen(enforcement) => {

@@ -241,7 +241,7 @@ impl FoundFile {
 }
 
 /// Every extended attribute of a file; a file system without them has none.
-fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>, Errno> {
+pub(super) fn xattrs(fd: BorrowedFd<'_>) -> Result<Vec<Xattr>, Errno> {
     let mut names = vec![0u8; MOST_XATTR_BYTES];
     let length = match flistxattr(fd, names.as_mut_slice()) {
         Ok(length) => length,

@@ -1,11 +1,11 @@
 //! Making the effect, and proving it: what came out is compared with what was sealed, and what
 //! stands is read again. A foreign save is put back, or left and named; never swept.
 
-use rustix::io::Errno;
+use rustix::{fs::fstat, io::Errno};
 
 use super::{
     native::{self, Enforcement, Fill, Keep, Metadata, TempError},
-    preflight::{Parent, Refusal},
+    preflight::{self, Parent, Refusal},
 };
 use crate::{
     host::{CrashPoint, Host},
@@ -48,7 +48,7 @@ pub(super) fn write(
         .and_then(|_| place(host, root, proof, parent, (made, plan)))
         .map(|enforcement| {
             let synced = sync(host, proof, parent);
-            proven(parent, plan.path, plan.after, enforcement, synced)
+            proven(root, parent, (plan.path, plan.after), enforcement, synced)
         });
     published.unwrap_or_else(|ended| ended)
 }
@@ -113,6 +113,22 @@ fn give_up(proof: &DispatchCommitted, parent: &Parent, temp: &str, refusal: Refu
     Published::Unchanged { refusal, left }
 }
 
+/// Whether the directory that is held open is still the one that the path leads to: one that was moved
+/// away takes what is written into it along, out of the workspace perhaps.
+fn in_place(root: &Root, path: &str, parent: &Parent) -> bool {
+    let identity = |parent: &Parent| {
+        let stat = fstat(&parent.fd).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    preflight::parent(root, path, false)
+        .is_ok_and(|now| identity(&now).is_some() && identity(&now) == identity(parent))
+}
+
+fn moved(path: &str) -> Refusal {
+    let message = format!("the directory of {path} was moved meanwhile; nothing was changed");
+    Refusal::new("directory-moved", message)
+}
+
 /// Puts the staged file in its place. Where that isn't done, the directories that were made go.
 pub(super) fn place(
     host: &Host,
@@ -121,7 +137,10 @@ pub(super) fn place(
     parent: &Parent,
     (made, plan): (usize, &Plan<'_>),
 ) -> Result<Enforcement, Published> {
-    let placed = place_in(host, proof, parent, plan);
+    let placed = match in_place(root, plan.path, parent) {
+        true => place_in(host, proof, parent, plan),
+        false => Err(give_up(proof, parent, plan.temp, moved(plan.path))),
+    };
     if let Err(Published::Unchanged { .. }) = &placed {
         native::unmake_parents(proof, root, plan.path, made);
     }
@@ -226,16 +245,17 @@ fn exchanged(
 /// Removes a file.
 pub(super) fn remove(
     host: &Host,
+    root: &Root,
     proof: &DispatchCommitted,
     parent: &Parent,
     path: &str,
     quarantine: &str,
     before: Option<Digest>,
 ) -> Published {
-    match take_away(host, proof, parent, path, (quarantine, before)) {
+    match take_away((host, root), proof, parent, path, (quarantine, before)) {
         Ok(enforcement) => {
             let synced = sync(host, proof, parent);
-            proven(parent, path, None, enforcement, synced)
+            proven(root, parent, (path, None), enforcement, synced)
         }
         Err(ended) => ended,
     }
@@ -243,7 +263,7 @@ pub(super) fn remove(
 
 /// Moves the file to the quarantine name, sees that it is the one that was meant, and removes it.
 pub(super) fn take_away(
-    host: &Host,
+    (host, root): (&Host, &Root),
     proof: &DispatchCommitted,
     parent: &Parent,
     path: &str,
@@ -252,6 +272,9 @@ pub(super) fn take_away(
     host.crash_point(CrashPoint::ParentsMade);
     host.crash_point(CrashPoint::TempWritten);
     host.crash_point(CrashPoint::TempSynced);
+    if !in_place(root, path, parent) {
+        return Err(Published::Unchanged { refusal: moved(path), left: false });
+    }
     let enforcement = match native::set_aside(proof, parent, quarantine) {
         Ok(enforcement) => enforcement,
         Err(errno) => return Err(Published::Unchanged { refusal: failed(path, errno), left: false }),
@@ -287,9 +310,9 @@ pub(super) fn sync(host: &Host, proof: &DispatchCommitted, parent: &Parent) -> R
 
 /// Reads again what stands there, once its directory was synced, or wasn't.
 pub(super) fn proven(
+    root: &Root,
     parent: &Parent,
-    path: &str,
-    after: Option<Digest>,
+    (path, after): (&str, Option<Digest>),
     enforcement: Enforcement,
     synced: Result<(), Errno>,
 ) -> Published {
@@ -299,6 +322,10 @@ pub(super) fn proven(
             std::io::Error::from(errno)
         );
         return Published::Unproven(Refusal::new("sync-failed", message));
+    }
+    if !in_place(root, path, parent) {
+        let message = format!("{path} was written, and its directory was moved away at that moment");
+        return Published::Unproven(Refusal::new("directory-moved", message));
     }
     match native::seen(parent, &parent.leaf) {
         Ok(now) if now.map(|(_, digest)| digest) == after => Published::Seen(enforcement),

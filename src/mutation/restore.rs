@@ -6,13 +6,16 @@
 
 mod batch;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::fs::MetadataExt as _,
+};
 
 use super::{
     MutationError,
     change::{About, Vault},
     native,
-    preflight::{self, Found, Parent, Refusal},
+    preflight::{self, Found, FoundFile, Parent, Refusal},
 };
 use crate::{
     checkpoint::{
@@ -70,7 +73,7 @@ pub struct Former {
 }
 
 /// On whose word files are put back.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Ordered<'a> {
     /// The verb: what the journal tells as the tool.
     pub verb: &'a str,
@@ -80,6 +83,8 @@ pub struct Ordered<'a> {
     pub policy: Digest,
     /// How long the checkpoint is kept.
     pub retention: RetentionConfig,
+    /// Whether no further batch is to be begun.
+    pub stopped: &'a dyn Fn() -> bool,
 }
 
 /// What came of it.
@@ -89,6 +94,15 @@ pub struct Restored {
     pub checkpoint: Option<CheckpointId>,
     /// Per file, in the order that was given.
     pub ends: Vec<(Option<OperationId>, End)>,
+}
+
+/// The store or the journal gave out.
+#[derive(Debug)]
+pub struct Interrupted {
+    /// Why.
+    pub error: MutationError,
+    /// Whether anything may have been dispatched.
+    pub begun: bool,
 }
 
 /// How one file ended.
@@ -111,7 +125,7 @@ pub fn restore(
     about: About,
     ordered: Ordered<'_>,
     wanted: &[Wanted],
-) -> Result<Restored, MutationError> {
+) -> Result<Restored, Interrupted> {
     let mut ends: Vec<Option<(Option<OperationId>, End)>> = Vec::new();
     let mut aims = Vec::new();
     for (at, wanted) in wanted.iter().enumerate() {
@@ -126,13 +140,18 @@ pub fn restore(
     if aims.is_empty() {
         return Ok(Restored { checkpoint: None, ends: ends.into_iter().flatten().collect() });
     }
-    let kept = keep(vault, about, ordered, wanted, &aims)?;
+    let kept = keep(vault, about, ordered, wanted, &aims)
+        .map_err(|error| Interrupted { error, begun: false })?;
+    let begun = |error| Interrupted { error, begun: true };
     let mut whole = Some(kept.authorization_id);
-    let places: Vec<usize> = aims.iter().map(|(at, _)| *at).collect();
     let mut proofs = Vec::new();
-    for (number, batch) in places.chunks(BATCH).enumerate() {
+    for (number, batch) in aims.chunks(BATCH).enumerate() {
+        // What was begun is whole; the rest is left, and said to be.
+        if number > 0 && (ordered.stopped)() {
+            break;
+        }
         let mut run = Batch { vault, about, ordered, kept: &kept };
-        for done in run.carry_out(wanted, batch, number * BATCH, &mut whole)? {
+        for done in run.carry_out(wanted, batch, number * BATCH, &mut whole).map_err(begun)? {
             let Done { at, operation_id, end, proof } = done;
             if let (End::Done { .. }, Some(wanted), Some(proof)) = (&end, wanted.get(at), proof) {
                 proofs.push((wanted, proof));
@@ -145,8 +164,12 @@ pub fn restore(
     // Once more for directories whose files were in several batches.
     let gone = proofs.iter().map(|(wanted, proof)| (*wanted, proof));
     unmake(vault.root, gone);
-    let ends: Vec<_> = ends.into_iter().flatten().collect();
-    finish(vault, about, &kept, &ends)?;
+    let not_begun = || {
+        let message = "a signal came before it was its turn".to_owned();
+        (None, End::Not(Refusal::new("cancelled", message)))
+    };
+    let ends: Vec<_> = ends.into_iter().map(|end| end.unwrap_or_else(not_begun)).collect();
+    finish(vault, about, &kept, &ends).map_err(begun)?;
     Ok(Restored { checkpoint: Some(kept.checkpoint_id), ends })
 }
 
@@ -178,17 +201,46 @@ impl Wanted {
 struct Aim {
     meta: Option<FileMeta>,
     xattrs: Vec<Xattr>,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
     parent_mode: u32,
     missing: Vec<String>,
 }
 
+impl Aim {
+    /// Whether a file has still what the checkpoint says of it besides its bytes.
+    fn is_of(&self, file: &FoundFile) -> bool {
+        let rights = |meta: &FileMeta| (meta.mode, meta.uid, meta.gid);
+        self.meta.as_ref().map(rights) == Some(rights(&file.meta))
+            && attributes(&self.xattrs) == attributes(&file.xattrs)
+    }
+}
+
+/// Attributes whatever their order; what the system labels files with by itself is no one's doing.
+fn attributes(xattrs: &[Xattr]) -> BTreeSet<&Xattr> {
+    xattrs.iter().filter(|(name, _)| !name.starts_with(b"security.")).collect()
+}
+
 fn aim(vault: &Vault<'_>, wanted: &Wanted) -> Result<Aim, Refusal> {
     let (parent, found) = look(vault, wanted)?;
-    let (meta, xattrs) = match found {
-        Found::File(file) => (Some(file.meta), file.xattrs),
-        Found::Absent => (None, Vec::new()),
+    let mut aim = Aim {
+        meta: None,
+        xattrs: Vec::new(),
+        identity: None,
+        parent_mode: parent.mode,
+        missing: parent.missing,
     };
-    Ok(Aim { meta, xattrs, parent_mode: parent.mode, missing: parent.missing })
+    if let Found::File(file) = found {
+        // An edit kept them: if they are others now, somebody changed them.
+        let kept = |then: &Former| attributes(&then.xattrs) == attributes(&file.xattrs);
+        if !wanted.then.as_ref().is_none_or(kept) {
+            let message = format!("the attributes of {} were changed since", wanted.path);
+            return Err(Refusal::new("metadata-conflict", message));
+        }
+        aim.identity = file.file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        (aim.meta, aim.xattrs) = (Some(file.meta), file.xattrs);
+    }
+    Ok(aim)
 }
 
 /// Resolves the path again, by handle, and looks whether there is a file where one is expected.
@@ -296,7 +348,8 @@ fn target(wanted: &Wanted, aim: &Aim) -> NewTarget {
 /// The two events that an operation of the operator's begins with: the verb, the rule that stands for
 /// the operator, and the policy whose protection holds.
 pub fn ordered(about: About, (verb, rule, policy): (&str, &str, Digest)) -> Vec<Event> {
-    let ordered = Ordered { verb, rule, policy, retention: RetentionConfig::DEFAULT };
+    let retention = RetentionConfig::DEFAULT;
+    let ordered = Ordered { verb, rule, policy, retention, stopped: &|| false };
     let event = |payload| event(about, about.operation_id, None, payload);
     decided(ordered).into_iter().map(event).collect()
 }

@@ -125,6 +125,17 @@ impl Case {
         })
     }
 
+    /// Where its images are: the checkpoint, and the file's place in it.
+    pub fn place(&self) -> Option<(CheckpointId, u64)> {
+        self.find(|payload| match payload {
+            Payload::CheckpointCommitted { checkpoint_id, .. } => Some((*checkpoint_id, 0)),
+            Payload::TargetCovered { checkpoint_id, ordinal, .. } => {
+                Some((*checkpoint_id, u64::from(*ordinal)))
+            }
+            _ => None,
+        })
+    }
+
     /// Whether its effects are those of its parts: dispatched with a checkpoint, and with nothing of
     /// its own in flight.
     pub fn is_whole(&self) -> bool {

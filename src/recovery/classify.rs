@@ -68,7 +68,7 @@ pub fn classify(case: &Case, known: Known) -> RecoveredOperation {
 }
 
 /// A name beside a path.
-fn beside(path: &str, name: &str) -> String {
+pub fn beside(path: &str, name: &str) -> String {
     path.rsplit_once('/').map_or_else(|| name.to_owned(), |(dir, _)| format!("{dir}/{name}"))
 }
 

@@ -10,7 +10,7 @@ mod sight;
 mod verdict;
 
 pub use case::{Case, Spawned, cases, one, parts};
-pub use classify::{Known, classify};
+pub use classify::{Known, beside, classify};
 pub use sight::{at_home, look};
 pub use verdict::{Debris, Verdict, Why, verdict};
 

@@ -16,10 +16,7 @@ pub fn look(root: &Root, inflight: &Inflight) -> Evidence {
         return Evidence { target: Sighting::Unreadable, temp: Sighting::Unreadable };
     };
     let temp = String::from_utf8_lossy(&inflight.temp);
-    let beside = match path.rsplit_once('/') {
-        Some((dir, _)) => format!("{dir}/{temp}"),
-        None => temp.into_owned(),
-    };
+    let beside = super::beside(path, &temp);
     let target = sight(root, path, inflight);
     let temp = match sight(root, &beside, inflight) {
         // Only a file of ours that is shorter than it was to be is one that was cut off.

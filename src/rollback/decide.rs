@@ -21,7 +21,9 @@ pub enum Current {
         is_pre: bool,
         /// Whether its bytes are what was left there.
         is_post: bool,
-        /// Whether its permission bits are those that were left there.
+        /// Whether its permission bits are those that stood there before.
+        has_pre_mode: bool,
+        /// Whether its permission bits are those that were left there, and its owner.
         keeps_mode: bool,
         /// Whether another process has it open for writing.
         is_being_written: bool,
@@ -119,9 +121,11 @@ pub fn decide(facts: &Facts<'_>) -> AnalyzedOutcome {
     } else {
         InverseOperation::RestorePreImage
     };
-    let (is_pre, is_post, keeps_mode) = match facts.current {
-        Current::File { is_pre, is_post, keeps_mode, .. } => (*is_pre, *is_post, *keeps_mode),
-        _ => (false, false, true),
+    let (is_pre, is_post, has_pre_mode, keeps_mode) = match facts.current {
+        Current::File { is_pre, is_post, has_pre_mode, keeps_mode, .. } => {
+            (*is_pre, *is_post, *has_pre_mode, *keeps_mode)
+        }
+        _ => (false, false, true, true),
     };
     let absent = *facts.current == Current::Absent;
     match (facts.had_file, facts.left_file) {
@@ -131,6 +135,7 @@ pub fn decide(facts: &Facts<'_>) -> AnalyzedOutcome {
         (false, true) if is_post => conflict("metadata-conflict"),
         (false, _) => conflict("content-conflict"),
         // Changed.
+        (true, _) if is_pre && !has_pre_mode => conflict("metadata-conflict"),
         (true, true) if is_pre => skipped("already-at-pre-image"),
         (true, true) if is_post && keeps_mode => eligible(restore),
         (true, true) if is_post => conflict("metadata-conflict"),
@@ -188,6 +193,7 @@ mod tests {
             version: "v".to_owned(),
             is_pre,
             is_post,
+            has_pre_mode: true,
             keeps_mode: true,
             is_being_written: false,
             has_other_names: false,
@@ -252,6 +258,7 @@ mod tests {
                         version: "v".to_owned(),
                         is_pre,
                         is_post,
+                        has_pre_mode: true,
                         keeps_mode,
                         is_being_written: written,
                         has_other_names: linked,

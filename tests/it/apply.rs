@@ -410,6 +410,65 @@ fn a_failed_run_puts_its_changes_back_if_it_was_told_to() {
     assert_eq!((own.code, bench.read("f.txt").as_deref()), (Some(80), Some("pre")), "{own:?}");
 }
 
+/// A checkpoint that isn't what was kept is left out, and said to be: what remains isn't all.
+#[test]
+fn a_corrupt_checkpoint_is_never_left_out_silently() {
+    let bench = Bench::new(&[("a", "0"), ("b", "0")]);
+    bench.run(&[], &[edit("a", "0", "1"), edit("b", "0", "1")]);
+    let list = bench.verb(&["rollback", "list"]).json();
+    let bad = list["checkpoints"][0]["checkpointId"].as_str().unwrap().replace('-', "");
+    let database = rusqlite::Connection::open(bench.env.beside("state/state.db")).unwrap();
+    let sql = "UPDATE target SET post_digest = zeroblob(32) WHERE lower(hex(checkpoint_id)) = ?1";
+    assert_eq!(database.execute(sql, [bad]).unwrap(), 1);
+    drop(database);
+    for verb in ["analyze", "apply"] {
+        let done = bench.verb(&["rollback", verb, "last"]);
+        let left = &done.json()["leftOut"];
+        assert_eq!((done.code, &left[0]["reasonCode"]), (Some(30), &json!("corrupt")), "{done:?}");
+    }
+    assert_eq!((bench.read("a").as_deref(), bench.read("b").as_deref()), (Some("0"), Some("1")));
+}
+
+/// The store is of one workspace: what fits another's files by chance isn't touched.
+#[test]
+fn another_directory_is_never_written() {
+    let bench = Bench::new(&[("g", "x")]);
+    bench.run(&[], &[delete("g")]);
+    let other = bench.env.beside("other");
+    fs::create_dir(&other).unwrap();
+    let dir = other.display().to_string();
+    for verb in ["analyze", "apply"] {
+        let done = bench.verb(&["rollback", verb, "last", "-C", &dir]);
+        assert_eq!((done.code, done.end().2.as_str()), (Some(2), "state-dir-refused"), "{done:?}");
+    }
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+}
+
+/// Mode and attributes are somebody's work as well.
+#[test]
+fn changed_metadata_is_a_conflict() {
+    let edited = || {
+        let bench = Bench::new(&[("a", "0")]);
+        bench.run(&[], &[edit("a", "0", "1")]);
+        bench
+    };
+    let bench = edited();
+    fs::write(bench.at("a"), "0").unwrap();
+    bench.set_mode("a", 0o600);
+    let done = bench.apply(&["last"]);
+    assert_eq!(Bench::outcomes(&done), [told("a", "conflict: metadata-conflict")]);
+    assert_eq!((done.code, bench.mode("a")), (Some(20), 0o600));
+    let bench = edited();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(bench.at("a"), "user.k", b"v", flags).is_err() {
+        crate::env::skipped("attributes in apply.rs", "this file system has none");
+        return;
+    }
+    let done = bench.apply(&["last"]);
+    assert_eq!(Bench::outcomes(&done), [told("a", "conflict: metadata-conflict")], "{done:?}");
+    assert_eq!(bench.read("a").as_deref(), Some("1"));
+}
+
 /// The causes that only a rollback that is carried out meets, for the list of all causes.
 pub(crate) fn causes() -> Vec<String> {
     let bench = Bench::new(&[("a", "0")]);
@@ -483,6 +542,78 @@ mod crashed {
             assert_eq!(bench.verified(), Some(0), "{case}");
         }
         assert!(died >= 10, "{died}");
+    }
+
+    fn kill(id: u32, signal: &str) -> bool {
+        let args = [&format!("-{signal}"), &id.to_string()];
+        std::process::Command::new("kill").args(args).status().unwrap().success()
+    }
+
+    /// Lets a stopped process go on to its end, however often it stops on the way.
+    fn gone_on(child: std::process::Child) -> Done {
+        let id = child.id();
+        let going = std::thread::spawn(move || {
+            while kill(id, "CONT") {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        let done = crate::env::finish(child);
+        going.join().unwrap();
+        done.check_document();
+        done
+    }
+
+    /// A directory that is moved away in the middle takes nothing along: neither what was to be written
+    /// nor what was there.
+    #[test]
+    fn a_directory_that_is_moved_away_is_not_written_outside() {
+        for point in [CrashPoint::Anchored, CrashPoint::TempSynced] {
+            let bench = Bench::new(&[("d/a", "0"), ("d/g", "x")]);
+            bench.run(&[], &[edit("d/a", "0", "1"), delete("d/g"), create("d/n", "x")]);
+            let state = bench.state();
+            let args = ["rollback", "apply", "last", "--json", "--state-dir", &state];
+            let stop = format!("stop-at-{}", point.name());
+            let child = bench.env.thcode(&args).env("THCODE_FAULT", stop).start();
+            let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            while !stat().rsplit_once(')').unwrap().1.trim_start().starts_with('T') {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            let away = bench.env.beside("away");
+            fs::rename(bench.at("d"), &away).unwrap();
+            let done = gone_on(child);
+            assert_eq!(done.code, Some(20), "{done:?}");
+            let standing: Vec<String> = ["a", "g", "n"]
+                .iter()
+                .map(|name| fs::read_to_string(away.join(name)).unwrap_or("none".to_owned()))
+                .collect();
+            assert_eq!(standing, ["1", "none", "x"], "{}", point.name());
+            assert_eq!(fs::read_dir(&away).unwrap().count(), 2, "nothing of ours is left there");
+        }
+    }
+
+    /// A signal between batches: what was begun is whole, the rest is told, and going on finishes it.
+    #[test]
+    fn a_signal_ends_a_rollback_between_batches() {
+        let names: Vec<String> = (0..130).map(|at| format!("f{at:03}")).collect();
+        let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "0")).collect();
+        let bench = Bench::new(&files);
+        let before = bench.env.tree();
+        let calls: Vec<_> = names.iter().map(|name| edit(name, "0", "1")).collect();
+        bench.run(&["--max-files-changed", "1000"], &calls);
+        let state = bench.state();
+        let args = ["rollback", "apply", "last", "--json", "--state-dir", &state];
+        let child = bench.env.thcode(&args).env("THCODE_FAULT", "stop-at-crash-anchored").start();
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        while !stat().rsplit_once(')').unwrap().1.trim_start().starts_with('T') {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        kill(child.id(), "TERM");
+        let done = gone_on(child);
+        assert_eq!((done.code, done.end().2.as_str()), (Some(130), "signalled"), "{done:?}");
+        assert_eq!(done.json()["appliedCount"], 64, "{:?}", done.json()["counts"]);
+        assert_eq!(bench.verb(&["recover"]).code, Some(0), "nothing is cut off");
+        assert_eq!(bench.apply(&["last"]).code, Some(0));
+        assert_eq!(bench.env.tree(), before);
     }
 
     /// The rollback itself settles what the crash of another left.

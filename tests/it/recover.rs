@@ -252,6 +252,27 @@ mod crashed {
         assert_eq!(bench.recover(&[]).code, Some(0));
     }
 
+    /// A save that is shorter than what was to be written looks like a write that was cut off, and isn't.
+    #[test]
+    fn a_short_save_is_not_taken_for_a_write_that_was_cut_off() {
+        let bench = Bench::with(&[("f.txt", "pre")]);
+        bench.crash("crash-published", &edit());
+        fs::write(temp(&bench), "new").unwrap();
+        fs::write(bench.at("f.txt"), "pre").unwrap();
+        let settled = bench.recover(&["reconcile", "--all"]);
+        assert_eq!(settled.code, Some(0), "{settled:?}");
+        assert_eq!(fs::read_to_string(temp(&bench)).unwrap(), "new", "somebody's bytes stay");
+        let one = &settled.json()["operations"][0];
+        assert!(one["left"].as_str().unwrap().starts_with(".thc-"), "{one}");
+        assert!(settled.json()["nextStep"].as_str().unwrap().starts_with("look at .thc-"));
+        // What was cut off is the beginning of it.
+        let bench = Bench::with(&[("f.txt", "pre")]);
+        bench.crash("crash-temp-written", &edit());
+        fs::write(temp(&bench), "po").unwrap();
+        assert_eq!(bench.recover(&["reconcile", "--all"]).code, Some(0));
+        assert_eq!(bench.stray(), Vec::<PathBuf>::new());
+    }
+
     /// The control: with the rule taken out the save is gone, and the test above sees that.
     #[test]
     fn without_the_rule_a_displaced_save_would_be_swept() {

@@ -186,7 +186,8 @@ impl Bench {
 
     fn apply(&self, checkpoints: Vec<String>) -> RollbackApplyResult {
         let meant = Meant { checkpoints, ..Meant::default() };
-        let told = rollback::apply(&self.host, &self.common, &meant, &Selected::default(), None);
+        let told =
+            rollback::apply(&self.host, &self.common, &meant, &Selected::default(), None, &|| None);
         match told.unwrap() {
             Told::RollbackApply(result) => *result,
             other => panic!("{other:?}"),

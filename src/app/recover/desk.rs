@@ -1,11 +1,11 @@
 //! Reading: the store, the disk and what both say of each operation.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io::Read as _};
 
 use super::{Facts, Which};
 use crate::{
     app::{Common, Ended, Fail, state},
-    checkpoint::{self, Material},
+    checkpoint::{self, CheckpointError, Material, StoredImage, open_artifact},
     contract::{
         CauseCode, ExitClass, Failure,
         recovery::{CheckpointMaterial, Evidence, RecoveredOperation, RecoveryAction, Sighting},
@@ -84,7 +84,7 @@ impl<'h> Desk<'h> {
             None => material(case, &self.store, view)?,
         };
         let looked = match stands && live_owner.is_none() {
-            true => Some(look(self.host, &self.store, case, self.root.as_ref(), proven)?),
+            true => Some(look(self.host, (&self.store, view), case, self.root.as_ref(), proven)?),
             false => None,
         };
         let known = Known {
@@ -214,9 +214,9 @@ pub(super) fn name_running(host: &Host, case: &Case, told: &mut RecoveredOperati
 }
 
 /// What a case that stands comes to, and what the disk shows.
-pub(super) fn look(
+pub(super) fn look<S: Rows>(
     host: &Host,
-    rows: &impl Rows,
+    (rows, view): (&S, Option<View<'_, S>>),
     case: &Case,
     root: Option<&Root>,
     proven: bool,
@@ -225,7 +225,7 @@ pub(super) fn look(
         return Ok((Verdict::NOT_SENT, None));
     }
     if case.is_whole() {
-        return Ok((whole(host, rows, case, root, proven)?, None));
+        return Ok((whole(host, (rows, view), case, root, proven)?, None));
     }
     let Some(inflight) = &case.inflight else {
         return Ok(match running(host, case) {
@@ -236,7 +236,15 @@ pub(super) fn look(
     let Some(root) = root.filter(|_| proven) else {
         return Ok((Verdict::Person(Why::WorkspaceNotProven), None));
     };
-    let seen = recovery::look(root, inflight);
+    let mut seen = recovery::look(root, inflight);
+    // Shorter than what was to be written is what a write that was cut off leaves, and many a save of
+    // somebody's; with the key it can be told which.
+    if seen.temp == Sighting::Partial
+        && let Some(view) = view
+        && !is_beginning(view, case, root, inflight)
+    {
+        seen.temp = Sighting::Else;
+    }
     let verdict = match case.status {
         // Its end is known; only what it left is in question.
         Status::Failed | Status::Succeeded => {
@@ -257,10 +265,42 @@ pub(super) fn look(
     Ok((verdict, Some(seen)))
 }
 
+/// Whether what lies under the temporary name is the beginning of what was to be written.
+fn is_beginning<S: Rows>(
+    view: View<'_, S>,
+    case: &Case,
+    root: &Root,
+    inflight: &journal::Inflight,
+) -> bool {
+    let Some((checkpoint, ordinal)) = case.place() else { return false };
+    let targets = checkpoint::targets(view, checkpoint).unwrap_or_default();
+    let post = targets.into_iter().find(|target| target.ordinal == ordinal).map(|target| target.post);
+    let Some(StoredImage::Present { artifact, .. }) = post else { return false };
+    let (Ok(path), Ok(temp)) = (str::from_utf8(&inflight.path), str::from_utf8(&inflight.temp)) else {
+        return false;
+    };
+    let beside = recovery::beside(path, temp);
+    let Ok(mut file) = root.open_file(&root.look(&beside)) else { return false };
+    let (mut same, mut over) = (true, false);
+    let compared = open_artifact(view, artifact, &mut |chunk| {
+        let mut rest = chunk;
+        while same && !over && !rest.is_empty() {
+            let mut found = vec![0u8; rest.len()];
+            let read = file.read(&mut found).map_err(CheckpointError::Source)?;
+            over = read == 0;
+            let (start, left) = rest.split_at_checked(read).unwrap_or((rest, &[]));
+            same = over || found.get(..read) == Some(start);
+            rest = if over { &[] } else { left };
+        }
+        Ok(())
+    });
+    compared.is_ok() && same && over
+}
+
 /// What an operation in parts comes to: whatever its parts come to, all in all.
-fn whole(
+fn whole<S: Rows>(
     host: &Host,
-    rows: &impl Rows,
+    (rows, view): (&S, Option<View<'_, S>>),
     case: &Case,
     root: Option<&Root>,
     proven: bool,
@@ -272,7 +312,7 @@ fn whole(
             applied |= part.status == Status::Succeeded;
             continue;
         }
-        match look(host, rows, &part, root, proven)?.0 {
+        match look(host, (rows, view), &part, root, proven)?.0 {
             Verdict::Person(_) => return Ok(Verdict::Person(Why::PartsOpen)),
             Verdict::Settled { resolution, .. } => applied |= commits(resolution) == Some(true),
         }

@@ -76,8 +76,13 @@ impl<'h> Counter<'h> {
                     .action("`thcode recover` lists what stands; `recover reconcile` settles the rest"),
             });
         }
-        let (_, evidence) =
-            look(self.host, &self.store, &case, self.root.as_ref(), self.root.is_some())?;
+        let (_, evidence) = look(
+            self.host,
+            (&self.store, Some(self.store.view())),
+            &case,
+            self.root.as_ref(),
+            self.root.is_some(),
+        )?;
         let proof = take_up(&mut self.log, &case)?;
         let payload = reconciled(Resolution::AcceptedByOperator, evidence, Some(reason.to_owned()));
         record(self.host, &self.store, &mut self.log, &case, proof.as_ref(), payload, None)?;
@@ -120,7 +125,7 @@ pub fn tell_standing(host: &Host, store: &Store, root: &Root) -> Result<Vec<Reco
     let cases = recovery::cases(store, &standing)?;
     let proven = proven(Some(root), &cases, &Which::default());
     let tell = |case: &Case| {
-        let (verdict, evidence) = look(host, store, case, Some(root), proven)?;
+        let (verdict, evidence) = look(host, (store, Some(store.view())), case, Some(root), proven)?;
         told(host, store, case.operation_id, evidence, Some(verdict))
     };
     cases.iter().map(tell).collect()
@@ -146,7 +151,7 @@ fn settle(
         if !meant.wanted.is_empty() && !named {
             continue;
         }
-        let (verdict, evidence) = look(host, store, &case, root, proven)?;
+        let (verdict, evidence) = look(host, (store, Some(store.view())), &case, root, proven)?;
         let Some(plan) = plan(&case, verdict, meant.way) else {
             settled.operations.push(told(host, store, id, evidence, Some(verdict))?);
             continue;
@@ -174,12 +179,25 @@ fn settle(
             Payload::OperationCancelled { .. } => "cancelled",
             _ => plan.resolution.token(),
         };
+        // What isn't ours stays beside the target, and is named for good.
+        let keeps = matches!(verdict, Verdict::Settled { debris: Debris::Keep, .. });
+        let left = match keeps {
+            true => told(host, store, id, evidence, Some(verdict))?.left,
+            false => None,
+        };
         record(host, store, log, &case, proof.as_ref(), payload, commits(plan.resolution))?;
+        let ended = told(host, store, id, evidence, None)?;
+        let next_step = match &left {
+            Some(left) => format!("look at {left}: it is not what this left, so it stays"),
+            None => ended.next_step.clone(),
+        };
         settled.operations.push(RecoveredOperation {
             settled: true,
             resolution: Some(word.to_owned()),
             target,
-            ..told(host, store, id, evidence, None)?
+            left,
+            next_step,
+            ..ended
         });
     }
     for id in meant.wanted.iter().filter(|id| !standing.contains(id)) {

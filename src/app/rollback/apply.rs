@@ -26,6 +26,9 @@ use crate::{
     workspace::Root,
 };
 
+/// Asks for the signal that came, if one did.
+pub type Signal<'a> = &'a dyn Fn() -> Option<&'static str>;
+
 /// Puts checkpoints back as far as nobody has changed what they left. With `pinned` only if the plan
 /// is still that one.
 pub fn apply(
@@ -34,16 +37,17 @@ pub fn apply(
     meant: &Meant,
     selected: &Selected,
     pinned: Option<&str>,
+    signal: Signal<'_>,
 ) -> Result<Ended, Fail> {
     let pinned = pinned.map(read_digest).transpose()?;
-    let result = carry_out(host, common, meant, selected, pinned)?;
+    let result = carry_out(host, common, meant, selected, (pinned, signal))?;
     Ok(Ended::RollbackApply(Box::new(result)))
 }
 
 /// Puts back what a run changed that has just ended.
 pub fn after_run(host: &Host, common: &Common, turn: TurnId) -> Result<RollbackApplyResult, Fail> {
     let meant = Meant { turn_id: Some(turn), ..Meant::default() };
-    carry_out(host, common, &meant, &Selected::default(), None)
+    carry_out(host, common, &meant, &Selected::default(), (None, &|| None))
 }
 
 fn read_digest(text: &str) -> Result<Digest, Fail> {
@@ -89,7 +93,7 @@ fn carry_out(
     common: &Common,
     meant: &Meant,
     selected: &Selected,
-    pinned: Option<Digest>,
+    (pinned, signal): (Option<Digest>, Signal<'_>),
 ) -> Result<RollbackApplyResult, Fail> {
     let mut writer = Writer::open(host, common)?;
     // The reader's snapshot is let go before anything is written.
@@ -105,12 +109,16 @@ fn carry_out(
     let ordered: Vec<Wanted> = plan.targets.iter().filter_map(|target| target.wanted.clone()).collect();
     let mut made = Made::default();
     if let Some(newest) = plan.checkpoints.last().filter(|_| !ordered.is_empty()) {
-        made = restore(host, &mut writer, &plan, newest, &ordered)?;
+        made = restore((host, signal), &mut writer, &plan, newest, &ordered)?;
     }
     let notes = writer.notes.clone();
     writer.close()?;
     let told = Told { common, meant, open, state_dir, notes };
-    Ok(result(plan, made, told))
+    let mut result = result(plan, made, told);
+    if let Some(signal) = signal() {
+        cut_short(&mut result, signal);
+    }
+    Ok(result)
 }
 
 fn stale(found: Digest, pinned: Digest) -> Fail {
@@ -130,7 +138,7 @@ struct Made {
 }
 
 fn restore(
-    host: &Host,
+    (host, signal): (&Host, Signal<'_>),
     writer: &mut Writer,
     plan: &Plan,
     newest: &StoredCheckpoint,
@@ -142,10 +150,16 @@ fn restore(
         rule: "operator:rollback",
         policy: plan.policy,
         retention: newest.retention,
+        stopped: &|| signal().is_some(),
     };
     let mut vault = Vault { host, root: &plan.root, store: &mut writer.store, log: &mut writer.log };
-    let restored = mutation::restore(&mut vault, about, ordered, wanted)
-        .map_err(|error| broken(about.operation_id, error))?;
+    let restored =
+        mutation::restore(&mut vault, about, ordered, wanted).map_err(
+            |interrupted| match interrupted.begun {
+                true => broken(about.operation_id, interrupted.error),
+                false => Fail::from(interrupted.error),
+            },
+        )?;
     let operation_id = restored.checkpoint.map(|_| about.operation_id);
     Ok(Made { operation_id, checkpoint: restored.checkpoint, ends: restored.ends })
 }
@@ -196,7 +210,7 @@ fn result(plan: Plan, made: Made, told: Told<'_>) -> RollbackApplyResult {
         .collect();
     let counts = counted(&targets);
     let applied = counts.applied + counts.already_at_pre_image;
-    let all = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+    let all = u32::try_from(targets.len() + plan.left_out.len()).unwrap_or(u32::MAX);
     let unknown = targets.iter().any(|target| {
         let dispatched = target.operation_id.is_some();
         dispatched && matches!(target.outcome, ApplyTargetOutcome::UnknownOutcome { .. })
@@ -243,6 +257,7 @@ fn result(plan: Plan, made: Made, told: Told<'_>) -> RollbackApplyResult {
         operation_id: made.operation_id,
         plan_digest: plan.digest,
         excluded_effects: plan.excluded,
+        left_out: plan.left_out,
         open_operations: told.open,
         notes: told.notes,
         patch: None,
@@ -304,6 +319,21 @@ pub(super) fn settled(
     document.exit_class = ExitClass::Success;
     document.exit_code = ExitClass::Success.code();
     document
+}
+
+/// A signal that kept files from being begun is the end's reason; one that came too late for that isn't.
+fn cut_short(result: &mut RollbackApplyResult, signal: &str) {
+    let waiting = |target: &&AppliedTarget| matches!(&target.outcome, ApplyTargetOutcome::Inaccessible { reason_code } if reason_code == "cancelled");
+    let left = result.targets.iter().filter(waiting).count();
+    if left == 0 || result.exit_class == ExitClass::UnknownOutcome {
+        return;
+    }
+    let message = format!("stopped by {signal}: {left} files were not begun, all others are whole");
+    result.failure = Some(
+        Failure::new(CauseCode::Signalled, message).action("the same command goes on where it stopped"),
+    );
+    result.exit_class = ExitClass::Cancelled;
+    result.exit_code = ExitClass::Cancelled.code();
 }
 
 fn failure(result: RollbackApplyResultType, class: ExitClass) -> Option<Failure> {
@@ -427,7 +457,10 @@ fn not_made(refusal: &Refusal) -> ApplyTargetOutcome {
     };
     let reason_code = reason_code.to_owned();
     match reason_code.as_str() {
-        "content-conflict"
+        "open-for-writing" => ApplyTargetOutcome::UnknownOutcome { reason_code },
+        "metadata-conflict"
+        | "directory-moved"
+        | "content-conflict"
         | "target-deleted"
         | "target-recreated"
         | "behind-symlink"

@@ -75,16 +75,23 @@ pub(super) fn observe<S>(
     };
     let version = version(&meta);
     let mode = meta.mode() & 0o7777;
-    let left_mode = match &composed.post {
-        StoredImage::Present { meta, .. } => Some(meta.mode),
+    let of = |image: &StoredImage| match image {
+        StoredImage::Present { meta, .. } => Some((meta.mode, meta.uid, meta.gid)),
         StoredImage::Absent => None,
+    };
+    let (before, left) = (of(&composed.first.pre), of(&composed.post));
+    // Whose a new file becomes isn't recorded; an edit keeps it.
+    let keeps_owner = match (before, left) {
+        (Some(_), Some((_, uid, gid))) => (uid, gid) == (meta.uid(), meta.gid()),
+        _ => true,
     };
     let current = Current::File {
         digest,
         version: version.clone(),
         is_pre: composed.first.pre.is(view, Some(&digest)),
         is_post: composed.post.is(view, Some(&digest)),
-        keeps_mode: left_mode.is_none_or(|left| left == mode),
+        has_pre_mode: before.is_none_or(|(before, ..)| before == mode),
+        keeps_mode: left.is_none_or(|(left, ..)| left == mode) && keeps_owner,
         is_being_written: written.contains(&(meta.dev(), meta.ino())),
         has_other_names: meta.nlink() > 1,
     };

@@ -11,13 +11,14 @@ use super::{
 use crate::{
     app::{
         Common, Fail,
+        keeping::another_workspace,
         policy_files::{NoPolicy, PolicyOptions, load_protection},
         state,
     },
     checkpoint::{ContentClass, StoredCheckpoint, StoredImage},
     contract::{
         CauseCode, ExitClass, Failure,
-        rollback::{AllExcludedEffects, AnalyzedOutcome, AnalyzedTarget, InverseOperation},
+        rollback::{AllExcludedEffects, AnalyzedOutcome, AnalyzedTarget, InverseOperation, LeftOut},
     },
     host::Host,
     id::{CheckpointId, Digest},
@@ -46,6 +47,8 @@ pub(super) struct Plan {
     pub(super) targets: Vec<Target>,
     /// The oldest first.
     pub(super) checkpoints: Vec<StoredCheckpoint>,
+    /// Those that were meant and can't be put back.
+    pub(super) left_out: Vec<LeftOut>,
     pub(super) digest: Digest,
     pub(super) excluded: AllExcludedEffects,
     /// The digest of the policy whose protection holds.
@@ -72,16 +75,32 @@ impl Plan {
     ) -> Result<Self, Fail> {
         let dir = common.dir.as_deref().unwrap_or(std::path::Path::new(&desk.workspace));
         let root = Root::open(dir, host.home().as_deref())?;
+        // What fits one workspace's files by chance may be somebody's in another.
+        if root.path() != desk.workspace {
+            return Err(another_workspace(&desk.workspace, root.path()));
+        }
         let policy = protection(host, &root, selected)?;
         let only = selected.only.iter().map(|path| inside(&root, path)).collect::<Result<_, _>>()?;
         let view = unlocked(host, common, desk)?;
         let mut composed = Vec::new();
         let mut checkpoints = Vec::new();
+        let mut left_out = Vec::new();
         for stored in desk.meant(meant)? {
-            if desk.standing(stored)? == Standing::Eligible {
-                composed.push((stored.checkpoint_id, desk.targets(view, stored.checkpoint_id)?));
-                checkpoints.push(stored.clone());
-            }
+            let standing = desk.standing(stored)?;
+            let reason_code = match standing {
+                Standing::Eligible => {
+                    composed.push((stored.checkpoint_id, desk.targets(view, stored.checkpoint_id)?));
+                    checkpoints.push(stored.clone());
+                    continue;
+                }
+                // Nothing came of it, so that there is nothing to put back.
+                Standing::NotApplied => continue,
+                Standing::Expired => "expired",
+                Standing::Corrupt => "corrupt",
+                Standing::Locked => "locked",
+            };
+            let reason_code = reason_code.to_owned();
+            left_out.push(LeftOut { checkpoint_id: stored.checkpoint_id, reason_code });
         }
         if composed.is_empty() {
             return Err(nothing_to_roll_back());
@@ -92,7 +111,7 @@ impl Plan {
             root: &root,
             policy: &policy,
             newest: newest_by_path(desk, view),
-            written: host.open_for_writing(),
+            written: host.open_for_writing(None),
             unsettled: inflight.into_iter().map(|row| row.path).collect(),
         };
         let mut targets = Vec::new();
@@ -106,13 +125,13 @@ impl Plan {
         }
         targets.extend(missing.into_iter().map(not_covered));
         let told: Vec<_> = targets.iter().map(|target| &target.told).collect();
-        let told = serde_json::to_vec(&told)
+        let told = serde_json::to_vec(&(told, &left_out))
             .map_err(|error| Fail::internal(format!("the plan can't be written: {error}")))?;
         let turns: BTreeSet<_> = checkpoints.iter().map(|stored| stored.turn_id).collect();
         let excluded = tell::excluded(&desk.store, &turns)?;
         let digest = Digest::of(&told);
         let policy = policy.digest();
-        Ok(Self { root, targets, checkpoints, digest, excluded, policy })
+        Ok(Self { root, targets, checkpoints, left_out, digest, excluded, policy })
     }
 
     pub(super) fn checkpoint_ids(&self) -> Vec<CheckpointId> {
@@ -123,7 +142,7 @@ impl Plan {
     pub(super) fn counts(&self) -> (u32, u32) {
         let applied = self.targets.iter().filter(|target| is_applied(&target.told.outcome)).count();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        (count(applied), count(self.targets.len() - applied))
+        (count(applied), count(self.targets.len() - applied + self.left_out.len()))
     }
 }
 

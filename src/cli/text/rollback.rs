@@ -95,6 +95,9 @@ pub(super) fn analysis(document: &RollbackAnalysis) -> String {
     if more > 0 {
         lines.line(&format!("{more} more, see targets[] in the document (--json, or -o FILE)"));
     }
+    for left in &document.left_out {
+        lines.line(&format!("checkpoint {}: LEFT OUT: {}", left.checkpoint_id, left.reason_code));
+    }
     lines.line("Commands, processes and everything outside these files stay as they are.");
     if document.open_operations > 0 {
         let open = counted(document.open_operations, "operation");
@@ -154,6 +157,9 @@ pub(super) fn applied(document: &RollbackApplyResult) -> String {
     }
     if let Some(patch) = &document.patch {
         lines.block(patch.trim_end());
+    }
+    for left in &document.left_out {
+        lines.line(&format!("checkpoint {}: LEFT OUT: {}", left.checkpoint_id, left.reason_code));
     }
     lines.line("Commands, processes and everything outside these files stay as they are.");
     if document.open_operations > 0 {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AllExcludedEffects, InverseOperation, ThreeWayState};
+use super::{AllExcludedEffects, InverseOperation, LeftOut, ThreeWayState};
 use crate::{
     contract::{Document, ExitClass, failure::Failure, schema_tag},
     id::{CheckpointId, Digest, OperationId},
@@ -187,6 +187,8 @@ pub struct RollbackApplyResult {
     pub plan_digest: Digest,
     /// What was never put back.
     pub excluded_effects: AllExcludedEffects,
+    /// Checkpoints that were meant and can't be put back; each counts as one file that isn't.
+    pub left_out: Vec<LeftOut>,
     /// Operations of this store without a proven end.
     pub open_operations: u64,
     /// Interrupted operations of earlier runs that were settled first, in words.

@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{Read as _, Seek as _},
 };
@@ -11,7 +11,7 @@ use std::{
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-use super::{End, Former, KeptBefore, Ordered, Wanted, decided, event, look, unmake};
+use super::{Aim, End, Former, KeptBefore, Ordered, Wanted, decided, event, look, unmake};
 use crate::{
     checkpoint::{self, CheckpointError, Image, StoredImage, open_artifact},
     host::CrashPoint,
@@ -65,15 +65,17 @@ impl Batch<'_, '_> {
     pub(super) fn carry_out(
         &mut self,
         wanted: &[Wanted],
-        places: &[usize],
+        aims: &[(usize, Aim)],
         first: usize,
         whole: &mut Option<AuthorizationId>,
     ) -> Result<Vec<Done>, MutationError> {
         let (mut done, mut ready, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         let mut ordinals = Vec::new();
-        for (ordinal, at) in (first..).zip(places) {
+        let meant = aims.iter().filter_map(|(_, aim)| aim.identity).collect();
+        let written = self.vault.host.open_for_writing(Some(&meant));
+        for (ordinal, (at, aim)) in (first..).zip(aims) {
             let Some(wanted) = wanted.get(*at) else { continue };
-            match self.ready(*at, wanted)? {
+            match self.ready(*at, wanted, (aim, &written))? {
                 Ok(one) => {
                     ordinals.push(u32::try_from(ordinal).unwrap_or(u32::MAX));
                     ready.push(one);
@@ -145,6 +147,7 @@ impl Batch<'_, '_> {
         &self,
         at: usize,
         wanted: &'w Wanted,
+        (aim, written): (&Aim, &BTreeSet<(u64, u64)>),
     ) -> Result<Result<Ready<'w>, Refusal>, MutationError> {
         let vault = &*self.vault;
         let (parent, mut found) = match look(vault, wanted) {
@@ -155,6 +158,14 @@ impl Batch<'_, '_> {
         vault.host.fill(&mut salt).map_err(|_| CheckpointError::Crypto(checkpoint::NO_ENTROPY))?;
         let mut pre = None;
         if let (Some(now), Found::File(file)) = (&wanted.now, &mut found) {
+            if !aim.is_of(file) {
+                let message = format!("mode, owner or attributes of {} changed", wanted.path);
+                return Ok(Err(Refusal::new("metadata-conflict", message)));
+            }
+            if aim.identity.is_some_and(|identity| written.contains(&identity)) {
+                let message = format!("{} is open for writing elsewhere", wanted.path);
+                return Ok(Err(Refusal::new("open-for-writing", message)));
+            }
             let read = twice_hashed(&mut file.file, &salt);
             let (digest, salted) = match read {
                 Ok(read) => read,
@@ -258,7 +269,9 @@ impl Batch<'_, '_> {
                 Ok((enforcement, metadata)) => {
                     let after = one.wanted.then.as_ref().map(|then| then.digest);
                     let path = &one.wanted.path;
-                    (metadata, publish::proven(&one.parent, path, after, enforcement, synced))
+                    let root = self.vault.root;
+                    let proven = publish::proven(root, &one.parent, (path, after), enforcement, synced);
+                    (metadata, proven)
                 }
                 Err(ended) => (Metadata::Whole, ended),
             };
@@ -299,7 +312,7 @@ impl Batch<'_, '_> {
             Some(mode) => native::set_dir_mode(proof, &one.parent, mode).is_err(),
             None => false,
         };
-        Ok(if mode_failed { Metadata::Partial } else { metadata })
+        Ok(if mode_failed || made > 1 { Metadata::Partial } else { metadata })
     }
 
     fn place(&self, one: &Ready<'_>, proof: &DispatchCommitted) -> Result<Enforcement, Published> {
@@ -312,7 +325,9 @@ impl Batch<'_, '_> {
                 let plan = plan(one.wanted, then, &temp, &fill);
                 publish::place(host, root, proof, &one.parent, (one.made, &plan))
             }
-            None => publish::take_away(host, proof, &one.parent, &one.wanted.path, (&temp, before)),
+            None => {
+                publish::take_away((host, root), proof, &one.parent, &one.wanted.path, (&temp, before))
+            }
         }
     }
 
