@@ -158,6 +158,7 @@ impl Bench {
         command.env("PATH", std::env::var_os("PATH").unwrap());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let done = finish(command.spawn().unwrap());
+        assert!(!done.stderr.contains("strace:"), "{call} {nth}: {done:?}");
         done.code.is_none().then_some(())
     }
 
