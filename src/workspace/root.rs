@@ -97,6 +97,12 @@ impl Root {
         rustix::fs::fstatvfs(&self.fd).map_or(0, |found| found.f_fsid)
     }
 
+    /// Whether nothing can be written below it: its file system is mounted read-only.
+    pub fn is_read_only(&self) -> bool {
+        rustix::fs::fstatvfs(&self.fd)
+            .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+    }
+
     /// The root's inode; 0 where the system doesn't tell.
     pub fn inode(&self) -> u64 {
         fstat(&self.fd).map_or(0, |found| found.st_ino)

@@ -469,6 +469,33 @@ fn changed_metadata_is_a_conflict() {
     assert_eq!(bench.read("a").as_deref(), Some("1"));
 }
 
+/// What can't be written is told before as it is told after.
+#[test]
+fn a_read_only_tree_is_told_alike_before_and_after() {
+    let bench = Bench::new(&[("a", "0")]);
+    bench.run(&[], &[edit("a", "0", "1")]);
+    let ws = bench.env.workspace().display().to_string();
+    let script =
+        "mount --bind \"$1\" \"$1\" && mount -o remount,ro,bind \"$1\" || exit 99; shift; exec \"$@\"";
+    let state = bench.state();
+    for verb in ["analyze", "apply"] {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", &ws, env!("CARGO_BIN_EXE_thcode")]);
+        command.args(["rollback", verb, "last", "--json", "-C", &ws, "--state-dir", &state]);
+        command.env_clear().env("HOME", bench.env.home()).env("PATH", std::env::var_os("PATH").unwrap());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let Ok(child) = command.spawn() else { return };
+        let done = crate::env::finish(child);
+        if done.code == Some(99) || done.stdout.is_empty() {
+            crate::env::skipped("the read-only tree of apply.rs", done.stderr.trim());
+            return;
+        }
+        assert_eq!(Bench::outcomes(&done), [told("a", "inaccessible: read-only-file-system")]);
+        assert_eq!(done.code, Some(20), "{done:?}");
+    }
+    assert_eq!(bench.verb(&["recover"]).code, Some(0));
+}
+
 /// The causes that only a rollback that is carried out meets, for the list of all causes.
 pub(crate) fn causes() -> Vec<String> {
     let bench = Bench::new(&[("a", "0")]);

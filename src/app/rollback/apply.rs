@@ -161,7 +161,10 @@ fn restore(
             },
         )?;
     let operation_id = restored.checkpoint.map(|_| about.operation_id);
-    Ok(Made { operation_id, checkpoint: restored.checkpoint, ends: restored.ends })
+    // A checkpoint of nothing that was changed puts nothing back.
+    let changed = restored.ends.iter().any(|(_, end)| !matches!(end, End::Not(_)));
+    let checkpoint = restored.checkpoint.filter(|_| changed);
+    Ok(Made { operation_id, checkpoint, ends: restored.ends })
 }
 
 /// An operation of the operator's, told beside the turn whose work it is about.
@@ -240,7 +243,7 @@ fn result(plan: Plan, made: Made, told: Told<'_>) -> RollbackApplyResult {
         }
         (false, None, _) if all == applied => "nothing to do".to_owned(),
         (false, None, _) => {
-            format!("thcode {flags}rollback analyze {} tells why", told.meant.words())
+            format!("thcode {flags}rollback analyze {}", told.meant.words())
         }
     };
     RollbackApplyResult {

@@ -63,6 +63,7 @@ struct Judging<'a> {
     newest: BTreeMap<Vec<u8>, CheckpointId>,
     written: BTreeSet<(u64, u64)>,
     unsettled: BTreeSet<Vec<u8>>,
+    read_only: bool,
 }
 
 impl Plan {
@@ -113,6 +114,7 @@ impl Plan {
             newest: newest_by_path(desk, view),
             written: host.open_for_writing(None),
             unsettled: inflight.into_iter().map(|row| row.path).collect(),
+            read_only: root.is_read_only(),
         };
         let mut targets = Vec::new();
         let mut missing: BTreeSet<String> = only;
@@ -231,7 +233,7 @@ impl Judging<'_> {
         let (images, pre_digest) = observe::images(self.view, &path.first.pre)?;
         let (_, post_digest) = observe::images(self.view, &path.post)?;
         let boundary = observe::protected(self.root, path, self.policy);
-        let outcome = decide(&Facts {
+        let mut outcome = decide(&Facts {
             had_file: path.first.pre != StoredImage::Absent,
             left_file: path.post != StoredImage::Absent,
             binary: path.first.binary,
@@ -241,6 +243,13 @@ impl Judging<'_> {
             protected: boundary,
             current: &seen.current,
         });
+        if let AnalyzedOutcome::AppliedEligible { inverse_operation, .. } = &outcome
+            && *inverse_operation != InverseOperation::None
+            && self.read_only
+        {
+            let reason_code = "read-only-file-system".to_owned();
+            outcome = AnalyzedOutcome::Inaccessible { reason_code };
+        }
         let newer = self.newest.get(&path.path).filter(|id| !path.checkpoints.contains(id)).copied();
         let wanted = wanted(path, &outcome, pre_digest, post_digest);
         let told = AnalyzedTarget {
