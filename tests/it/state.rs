@@ -34,7 +34,13 @@ const READING: &[&[&str]] = &[
     &["session", "list"],
     &["session", "show"],
     &["session", "history"],
+    &["recover"],
+    &["rollback", "list"],
 ];
+
+/// Verbs that write a store, and a tree.
+const WRITING: &[&[&str]] =
+    &[&["rollback", "apply", "last"], &["recover", "reconcile", "--all"], &["store", "gc"]];
 
 struct Bench {
     env: TestEnv,
@@ -607,6 +613,11 @@ fn a_store_that_lost_something_is_never_served() {
         for verb in &READING[1..] {
             assert_eq!(bench.cause(verb), (Some(cause.0), cause.1.to_owned()), "{name}: {verb:?}");
         }
+        let tree = bench.env.tree();
+        for verb in WRITING.iter().filter(|_| cause.0 != 0) {
+            assert_eq!(bench.cause(verb), (Some(cause.0), cause.1.to_owned()), "{name}: {verb:?}");
+        }
+        assert_eq!(bench.env.tree(), tree, "{name}");
         let list = bench.thcode(&["store", "list"]);
         let told = list.json()["stores"][0]["failure"]["causeCode"].clone();
         assert_eq!(
@@ -661,6 +672,9 @@ fn a_store_that_lost_something_is_never_served() {
         assert_eq!(bench.thcode(verb).code, Some(0), "{verb:?}");
     }
     assert_eq!(fail(bench.open()), (20, "store-newer"));
+    for verb in WRITING {
+        assert_eq!(bench.cause(verb), (Some(20), "store-newer".to_owned()), "{verb:?}");
+    }
     let held = Bench::kept();
     let store = held.open().unwrap();
     let second = Lease::take(&held.host, &held.root, &held.place, Duration::ZERO).map_err(Fail::from);

@@ -1,6 +1,6 @@
 //! What was interrupted, for a person: state, risk and next step on one screen.
 
-use super::{Lines, class_line};
+use super::{Lines, class_line, counted};
 use crate::contract::recovery::{RecoveredOperation, RecoveryResult, RiskSeverity};
 
 /// Operations that are told one by one.
@@ -22,14 +22,13 @@ pub(super) fn recovery(document: &RecoveryResult) -> String {
         lines.line(&format!("{more} more, see operations[] in the document (--json, or -o FILE)"));
     }
     lines.line("");
-    if let Some(body) = &document.body {
-        lines.line(body);
-    }
     if let Some(failure) = &document.failure {
         lines.line(&format!("{}: {}", failure.cause_code.token(), failure.message));
     }
-    let checked = format!("{} events checked, {}", document.events, document.authenticity.token());
-    lines.line(&class_line(document.exit_class, &checked));
+    let body = document.body.as_deref().unwrap_or("told above");
+    lines.line(&class_line(document.exit_class, body));
+    let events = counted(document.events, "event");
+    lines.line(&format!("{events} checked, {}", document.authenticity.token()));
     lines.line(&format!("next: {}", document.next_step));
     lines.0
 }

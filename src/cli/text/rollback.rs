@@ -79,9 +79,10 @@ pub(super) fn preview(document: &RollbackPreview) -> String {
             size(target.bytes_after)
         ));
     }
-    lines.line(&format!("{} recorded effects that no rollback reverses", document.risk.excluded_count));
     lines.line("");
     lines.line(&class_line(document.exit_class, &document.outcome));
+    let effects = counted(document.risk.excluded_count, "recorded effect");
+    lines.line(&format!("{effects} that no rollback reverses"));
     lines.line(&format!("next: {}", document.next_step));
     lines.0
 }
@@ -174,9 +175,10 @@ pub(super) fn applied(document: &RollbackApplyResult) -> String {
         document.not_applied_count,
     );
     lines.line(&class_line(document.exit_class, &counts));
-    if let Some(id) = document.checkpoint_id_after {
-        lines.line(&format!("this rollback's own checkpoint: {id}"));
-    }
+    lines.line(&match document.checkpoint_id_after {
+        Some(id) => format!("changed: what is told above; its own checkpoint: {id}"),
+        None => "changed: nothing".to_owned(),
+    });
     lines.line(&format!("next: {}", document.next_step));
     lines.0
 }
