@@ -146,6 +146,11 @@ impl Host {
         found
     }
 
+    /// Whether the open files of every process can be looked at; otherwise those of this user alone.
+    pub fn sees_all_processes(&self) -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
     /// A process of a group that is alive, as id and words; a zombie isn't. Where nothing can be looked
     /// at, the group counts as alive and its leader's id is told without words.
     pub fn alive_in_group(&self, group: u32) -> Option<(u32, String)> {

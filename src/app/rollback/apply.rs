@@ -111,7 +111,12 @@ fn carry_out(
     if let Some(newest) = plan.checkpoints.last().filter(|_| !ordered.is_empty()) {
         made = restore((host, signal), &mut writer, &plan, newest, &ordered)?;
     }
-    let notes = writer.notes.clone();
+    let mut notes = writer.notes.clone();
+    if made.checkpoint.is_some() && !host.sees_all_processes() {
+        let note = "which files programs of other users have open can't be seen: what one of them writes \
+                    into a file that is replaced is lost";
+        notes.push(note.to_owned());
+    }
     writer.close()?;
     let told = Told { common, meant, open, state_dir, notes };
     let mut result = result(plan, made, told);

@@ -191,7 +191,8 @@ pub struct RollbackApplyResult {
     pub left_out: Vec<LeftOut>,
     /// Operations of this store without a proven end.
     pub open_operations: u64,
-    /// Interrupted operations of earlier runs that were settled first, in words.
+    /// What a reader should know besides: interrupted operations that were settled first, what could not be
+    /// seen.
     pub notes: Vec<String>,
     /// For `resolve … export-sanitized-patch`: the patch; null for everything else.
     pub patch: Option<String>,
