@@ -1,7 +1,7 @@
-//! What leaves: secrets as a type that can't be printed, and the scrubbing of known values.
+//! What leaves: secrets as a type that can't be printed, and the scrubbing of the others.
 //!
-//! Every text that is printed or kept passes one [`Redactor`]. It never learns a secret from a
-//! text; it knows the values that the environment and the provider's key gave it.
+//! Every text that is printed or kept passes one [`Redactor`]. It knows the values that the environment
+//! and the provider's key gave it, and the shapes that secrets have. It never learns one from a text.
 
 use std::{borrow::Cow, fmt, ops::Range, sync::OnceLock};
 
@@ -12,6 +12,7 @@ mod delta;
 mod encoding;
 mod known;
 mod pattern;
+mod shape;
 
 pub use ci_command::{Spelling, disarm};
 pub use delta::DeltaScrubber;
@@ -42,19 +43,26 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// Replaces known secret values by `[redacted:LABEL]`, in eight encodings: as they are, base64 in
-/// both alphabets at any offset, hex, percent-encoded, inside JSON strings, UTF-16 read as bytes
-/// and that inside JSON strings.
+/// Replaces secrets by `[redacted:LABEL]`: known values, and what has the shape of one.
+///
+/// Known values are found in eight encodings: as they are, base64 in both alphabets at any offset, hex,
+/// percent-encoded, inside JSON strings, UTF-16 read as bytes and that inside JSON strings.
 ///
 /// A value is known without the white space around it; one that is shorter than
 /// [`SHORTEST_SECRET`] bytes is ignored. Of a value of several lines (a PEM key) each line that
 /// looks like key material is a secret as well. The patterns are compiled on the first use: a
-/// redactor that is never asked, and one without secrets, costs nothing.
+/// redactor that is never asked costs nothing.
 ///
-/// Not covered: parts of a value, an encoding of an encoding, encodings broken over lines, and a
-/// JSON number.
+/// Shapes are tokens that say whose they are (`ghp_…`), private keys, credentials in headers, cookies and
+/// addresses, and what a name like `password` is given; as they are and within the same encodings. Their
+/// labels are the names of the kinds. A value that only its name gives away must look drawn or chosen:
+/// `token = get_token()` is code.
+///
+/// Not covered: parts of a value, encodings broken over lines, and a JSON number; for known values, an
+/// encoding of an encoding.
 pub struct Redactor {
     secrets: Vec<Known>,
+    shapes: bool,
     encodings: &'static [Encoding],
     patterns: OnceLock<Patterns>,
 }
@@ -68,8 +76,17 @@ struct Known {
 /// A place of a text that is to be replaced, and whose it is.
 struct Hit {
     span: Range<usize>,
-    /// The index of the secret: of the longest match in the span.
-    secret: usize,
+    /// Whose it is: of the longest match in the span.
+    owner: Owner,
+}
+
+/// What a place is hidden for. A known value goes before a shape of the same length.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    /// The secret of this index.
+    Known(usize),
+    /// A shape with this label.
+    Shape(&'static str),
 }
 
 impl Redactor {
@@ -78,11 +95,17 @@ impl Redactor {
         Self::with_encodings(secrets, Encoding::ALL)
     }
 
-    /// Replaces every known value. A text without any comes back as it is.
+    /// The same, but for the shapes: known values alone are replaced.
+    #[must_use]
+    pub fn without_shapes(self) -> Self {
+        Self { shapes: false, ..self }
+    }
+
+    /// Replaces every secret. A text without any comes back as it is.
     ///
     /// Where matches overlap, their union is replaced, under the label of the longest.
     pub fn scrub<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.secrets.is_empty() {
+        if self.idle() {
             return Cow::Borrowed(text);
         }
         let hits = self.hits(text);
@@ -92,9 +115,25 @@ impl Redactor {
         Cow::Owned(self.replaced(text, &hits))
     }
 
+    /// Replaces every secret in the text of a field, which is one as a whole if the field's name says so
+    /// and it looks it.
+    pub fn scrub_named<'a>(&self, name: &str, text: &'a str) -> Cow<'a, str> {
+        match shape::named(name, text) {
+            Some(label) if self.shapes && matches!(self.scrub(text), Cow::Borrowed(_)) => {
+                Cow::Owned(format!("[redacted:{label}]"))
+            }
+            _ => self.scrub(text),
+        }
+    }
+
     /// A scrubber of a text that arrives in pieces.
     pub fn deltas(&self) -> DeltaScrubber<'_> {
         DeltaScrubber::new(self)
+    }
+
+    /// Whether there is nothing to look for.
+    fn idle(&self) -> bool {
+        self.secrets.is_empty() && !self.shapes
     }
 
     fn with_encodings(
@@ -113,7 +152,7 @@ impl Redactor {
                 value.lines().map(str::trim).filter(|l| key_material(l)).for_each(|l| learn(&label, l));
             }
         }
-        Self { secrets: known, encodings, patterns: OnceLock::new() }
+        Self { secrets: known, shapes: true, encodings, patterns: OnceLock::new() }
     }
 
     fn patterns(&self) -> &Patterns {
@@ -128,7 +167,11 @@ impl Redactor {
     /// What is to be replaced, in order and without overlap.
     fn hits(&self, text: &str) -> Vec<Hit> {
         let mut found = self.patterns().matches(text);
-        found.sort_unstable_by_key(|hit| (hit.span.start, hit.span.end));
+        if self.shapes {
+            let hit = |found: shape::Found| Hit { span: found.span, owner: Owner::Shape(found.label) };
+            found.extend(shape::find(text).into_iter().map(hit));
+        }
+        found.sort_unstable_by_key(|hit| (hit.span.start, hit.span.end, hit.owner));
         let mut merged: Vec<(Hit, usize)> = Vec::new();
         for hit in found {
             let length = hit.span.len();
@@ -137,7 +180,7 @@ impl Redactor {
                     last.span.end = last.span.end.max(hit.span.end);
                     if length > *longest {
                         *longest = length;
-                        last.secret = hit.secret;
+                        last.owner = hit.owner;
                     }
                 }
                 _ => merged.push((hit, length)),
@@ -152,7 +195,10 @@ impl Redactor {
         for hit in hits {
             clean.push_str(text.get(from..hit.span.start).unwrap_or_default());
             clean.push_str("[redacted:");
-            clean.push_str(self.secrets.get(hit.secret).map_or("secret", |known| &known.label));
+            clean.push_str(match hit.owner {
+                Owner::Known(index) => self.secrets.get(index).map_or("secret", |known| &known.label),
+                Owner::Shape(label) => label,
+            });
             clean.push(']');
             from = hit.span.end;
         }

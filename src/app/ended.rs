@@ -1,5 +1,5 @@
-//! What a verb ended with, and the one gate that everything leaves through: scrubbed of every known
-//! secret value before it is rendered, printed or kept.
+//! What a verb ended with, and the one gate that everything leaves through: scrubbed of
+//! secrets before it is rendered, printed or kept.
 
 use std::borrow::Cow;
 
@@ -151,7 +151,7 @@ pub struct Finished {
     pub value: Value,
 }
 
-/// Scrubs a document of every known secret value.
+/// Scrubs a document of every secret.
 pub fn finish(redactor: &Redactor, ended: Ended) -> Finished {
     let scrubbed = ended.value().and_then(|mut value| {
         scrub(redactor, &mut value);
@@ -207,6 +207,9 @@ const OWN_FIELDS: &[&str] = &[
     "endedAt",
 ];
 
+/// The field whose content the caller's own schema describes: nothing in it is the contract's.
+const FREE_FIELD: &str = "structuredOutput";
+
 /// Scrubs every text of a document. The names of fields are the contract's and stay.
 fn scrub(redactor: &Redactor, value: &mut Value) {
     match value {
@@ -219,10 +222,32 @@ fn scrub(redactor: &Redactor, value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(|item| scrub(redactor, item)),
         Value::Object(map) => {
             for (name, item) in map {
-                if !(item.is_string() && OWN_FIELDS.contains(&name.as_str())) {
+                if name == FREE_FIELD {
+                    scrub_free(redactor, item);
+                } else if !(item.is_string() && OWN_FIELDS.contains(&name.as_str())) {
                     scrub(redactor, item);
                 }
             }
+        }
+    }
+}
+
+/// Scrubs a value that the model made: the names of its fields as well, and with an eye on what they say
+/// of the texts.
+fn scrub_free(redactor: &Redactor, value: &mut Value) {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::String(_) => scrub(redactor, value),
+        Value::Array(items) => items.iter_mut().for_each(|item| scrub_free(redactor, item)),
+        Value::Object(map) => {
+            let fields = std::mem::take(map);
+            map.extend(fields.into_iter().map(|(name, mut item)| {
+                match &mut item {
+                    Value::String(text) => *text = redactor.scrub_named(&name, text).into_owned(),
+                    other => scrub_free(redactor, other),
+                }
+                (redactor.scrub(&name).into_owned(), item)
+            }));
         }
     }
 }

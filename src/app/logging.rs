@@ -1,4 +1,4 @@
-//! What goes to standard error: lines, each scrubbed of known secret values before it leaves.
+//! What goes to standard error: lines, each scrubbed of secrets before it leaves.
 
 use std::{
     io::{self, Write as _},

@@ -72,6 +72,7 @@ impl OpenAi {
     /// Checks the settings. Connects to nothing.
     pub fn new(host: Host, settings: Settings) -> Result<Self, SettingsError> {
         let Settings { base_url, model, key, output_limit, headers, params, stall_timeout } = settings;
+        let without_shapes = host.fault("redact-without-shapes");
         let path = "chat/completions";
         let endpoint = Endpoint::new(host, &base_url, path, key.as_ref(), &headers, stall_timeout)?;
         let known = key.map(|key| ("provider key".to_owned(), key.expose().clone()));
@@ -79,6 +80,7 @@ impl OpenAi {
             .into_iter()
             .chain(headers.iter().map(|(name, value)| (name.clone(), value.expose().clone())));
         let redactor = Redactor::new(known);
+        let redactor = if without_shapes { redactor.without_shapes() } else { redactor };
         Ok(Self { endpoint, model, output_limit, params, redactor, sent: None })
     }
 

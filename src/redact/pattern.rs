@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind};
 
-use super::{Hit, encoding::Form};
+use super::{Hit, Owner, encoding::Form};
 
 /// Every form, sorted by how its case is compared.
 pub(super) struct Patterns {
@@ -53,11 +53,13 @@ impl Patterns {
         for group in [&self.exact, &self.any_case] {
             match &group.machine {
                 Machine::Nothing => {}
-                Machine::Everything => hits.push(Hit { span: 0..text.len(), secret: usize::MAX }),
+                Machine::Everything => {
+                    hits.push(Hit { span: 0..text.len(), owner: Owner::Known(usize::MAX) })
+                }
                 Machine::Finder(finder) => {
                     hits.extend(finder.find_overlapping_iter(text).filter_map(|m| {
                         let (_, secret) = group.forms.get(m.pattern().as_usize())?;
-                        Some(Hit { span: m.range(), secret: *secret })
+                        Some(Hit { span: m.range(), owner: Owner::Known(*secret) })
                     }))
                 }
             }

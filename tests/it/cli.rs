@@ -408,7 +408,9 @@ fn the_stream_s_lines_are_events_without_gaps_and_the_last_is_the_document() {
         assert_eq!(thcode::contract::validate::violations(schema, event).unwrap(), [], "{event:#}");
         assert_eq!(event["seq"], at);
     }
-    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let mut kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    // The last word of a text waits for its end, so a text may come in two.
+    kinds.dedup();
     let wanted = [
         "turn-start",
         "iteration-start",

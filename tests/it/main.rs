@@ -8,6 +8,8 @@ mod apply;
 #[cfg(test)]
 mod budgets;
 #[cfg(test)]
+mod canaries;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod command_properties;
@@ -48,6 +50,8 @@ mod provider_http;
 mod races;
 #[cfg(test)]
 mod recover;
+#[cfg(test)]
+mod redaction;
 #[cfg(test)]
 mod rollback;
 #[cfg(test)]

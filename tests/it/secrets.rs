@@ -1,4 +1,4 @@
-//! No known secret value in documents, events, log lines or files of ours, in any encoding.
+//! No secret in documents, events, log lines or files of ours, in any encoding.
 
 use std::fs;
 
