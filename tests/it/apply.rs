@@ -469,6 +469,35 @@ fn changed_metadata_is_a_conflict() {
     assert_eq!(bench.read("a").as_deref(), Some("1"));
 }
 
+/// What comes back is open to nobody that it wasn't open to, whatever its directory gives new files.
+#[test]
+fn a_default_acl_opens_nothing_that_comes_back() {
+    let bench = Bench::new(&[("d/a", "0"), ("d/g", "x")]);
+    bench.set_mode("d/a", 0o640);
+    bench.run(&[], &[edit("d/a", "0", "1"), delete("d/g")]);
+    // user::rwx user:1000:rwx group::r-x mask::rwx other::---
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        acl.extend(tag.to_le_bytes().iter().chain(&rights.to_le_bytes()).chain(&id.to_le_bytes()));
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(bench.at("d"), "system.posix_acl_default", &acl, flags).is_err() {
+        crate::env::skipped("default ACLs in apply.rs", "this file system has none");
+        return;
+    }
+    let access = |path: PathBuf| {
+        rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0u8; 256][..]).is_ok()
+    };
+    fs::write(bench.at("d/control"), "x").unwrap();
+    assert!(access(bench.at("d/control")), "a new file there does get it");
+    let done = bench.apply(&["last"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!access(bench.at("d/a")) && !access(bench.at("d/g")), "{done:?}");
+    assert_eq!(bench.mode("d/a"), 0o640);
+}
+
 /// What can't be written is told before as it is told after.
 #[test]
 fn a_read_only_tree_is_told_alike_before_and_after() {
