@@ -205,6 +205,21 @@ impl Store {
         Ok(())
     }
 
+    /// Makes everything durable that was committed so far. The log itself is synced, since a transaction
+    /// that changes nothing waits for nothing. One sync.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        if self.always_full {
+            return Ok(());
+        }
+        let path = self.dir.join(format!("{DATABASE}-wal"));
+        match File::open(&path).and_then(|log| log.sync_data()) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::Io { path, source })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Runs a transaction; an error leaves nothing of it.
     pub fn tx<T, E: From<StoreError>>(
         &self,

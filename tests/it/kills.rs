@@ -371,6 +371,47 @@ fn settling_killed_at_any_system_call_comes_to_the_same() {
     assert!(sweep(Subject::Settling, 19) > 8);
 }
 
+/// The anchor vouches for rows: whatever was written to the log before it is synced before it as well.
+#[test]
+fn the_anchor_follows_what_it_vouches_for() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        crate::env::skipped("kills.rs", "there is no strace");
+        return;
+    }
+    let bench = Bench::new();
+    assert_eq!(bench.thcode(&bench.run_args()).code, Some(0));
+    fs::write(bench.env.workspace().join("a.txt"), "theirs\n").unwrap();
+    let mine = bench.env.outside("mine", "mine\n").display().to_string();
+    let list = bench.verb(&["rollback", "list"]).json();
+    let edited = list["checkpoints"].as_array().unwrap().last().unwrap().clone();
+    let id = edited["checkpointId"].as_str().unwrap();
+    let resolve = ["rollback", "resolve", id, "a.txt", "--choice", "user-authored-resolution", &mine];
+    for args in [bench.verb_args(&resolve), bench.verb_args(&["rollback", "apply", "last"])] {
+        let log = bench.env.beside("order.log");
+        let plain = bench.env.thcode(&[]);
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-qq", "-o", log.to_str().unwrap()]);
+        command.args(["-e", "trace=pwrite64,fdatasync,fsync"]);
+        command.arg(plain.command.get_program()).args(args);
+        command.current_dir(bench.env.workspace()).env_clear().env("HOME", bench.env.home());
+        command.env("PATH", std::env::var_os("PATH").unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let done = finish(command.spawn().unwrap());
+        assert!(done.code.is_some_and(|code| code != 1), "{done:?}");
+        let (mut unsynced, mut anchors) = (false, 0);
+        for line in fs::read_to_string(&log).unwrap().lines() {
+            let of_log = line.contains("/state.db-wal>");
+            unsynced = (unsynced || (of_log && line.contains("pwrite64(")))
+                && !(of_log && line.contains("sync("));
+            if line.contains("/state/head>") && line.contains("pwrite64(") {
+                anchors += 1;
+                assert!(!unsynced, "an anchor before its rows: {done:?}");
+            }
+        }
+        assert!(anchors > 0, "no anchor was written: {done:?}");
+    }
+}
+
 /// What fails in a rollback, and how.
 const ERRORS: &[(&str, &str)] = &[
     ("pwrite64", "ENOSPC"),

@@ -83,6 +83,8 @@ impl Writer {
 
     /// Makes durable what was recorded, and lets go.
     pub(super) fn close(mut self) -> Result<(), Fail> {
+        // What ended a change may wait for the next durable commit, which the anchor must not precede.
+        self.store.sync()?;
         self.store.anchor(self.log.head())?;
         Ok(self.store.close()?)
     }
