@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::{
-    env::{Call, Done, TestEnv, check, finish},
+    env::{Call, Done, TestEnv, check, finish, skipped},
     mock::{Answer, MockServer},
 };
 
@@ -571,4 +571,24 @@ fn a_command_that_the_caller_allows_runs() {
     assert_eq!(run(&granted).code, Some(2), "not without a policy");
     let odd = run(&[&pinned[..], &["--allow-command", ""]].concat());
     assert_eq!(odd.end().2, "policy-invalid", "{odd:?}");
+}
+
+/// In a container the leader of the session is often outside, and has no id in there.
+#[test]
+fn a_command_runs_where_the_leader_of_the_session_is_outside() {
+    let inside = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let tried = Command::new("unshare").args(inside).arg("true").output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        skipped("a command in a namespace of processes", "unshare makes none here");
+        return;
+    }
+    let bench = Bench::with_script("sleep 300 & echo out", "");
+    let replies = [run_command(json!({"argv": ["./run.sh"]})), json!({"text": "done"})];
+    let done = bench.call(&replies, &[]).inside("unshare", &inside).document();
+    assert_eq!(done.end(), ("SUCCESS".to_owned(), "final-answer".to_owned(), "-".to_owned()));
+    assert_eq!(operation(&done)["command"]["exitCode"], 0);
+    assert!(told(&done).contains("out"), "{done:?}");
+    let spawned = bench.last_payload("CommandSpawned");
+    assert_ne!(spawned["startTime"], 0, "its processes are seen: {spawned}");
+    assert_eq!(spawned["processSession"], 0, "the leader is outside: {spawned}");
 }

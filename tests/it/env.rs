@@ -132,6 +132,16 @@ impl Call {
         self
     }
 
+    /// The same call, made by another program that is given it as its last arguments.
+    pub(crate) fn inside(self, program: &str, args: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(self.command.get_current_dir().unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { command, stdin: None }
+    }
+
     pub(crate) fn start(&mut self) -> Child {
         self.command.spawn().unwrap()
     }

@@ -21,8 +21,8 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{
-        Pid, PidfdFlags, Signal, WaitOptions, getpid, getsid, kill_process, pidfd_open,
-        set_child_subreaper, waitpid,
+        Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+        waitpid,
     },
 };
 
@@ -43,7 +43,7 @@ const DRAINING: Duration = Duration::from_millis(300);
 pub struct Spawned {
     /// Its id.
     pub pid: u32,
-    /// Its session.
+    /// Its session, 0 if its leader is outside the container.
     pub session: u32,
     /// When it started, in ticks since the boot: with the id it names one process for good.
     pub start_time: u64,
@@ -133,12 +133,12 @@ fn spawn(prepared: &Prepared) -> io::Result<(Child, PipeReader)> {
 
 fn spawned(child: &Child) -> Spawned {
     let pid = child.id();
-    let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let session = known.and_then(|pid| getsid(Some(pid)).ok());
+    // Not getsid: in a container the leader of the session may be outside, and has no id in here.
+    let stat = stat(pid);
     Spawned {
         pid,
-        session: session.map_or(0, |session| u32::try_from(session.as_raw_nonzero().get()).unwrap_or(0)),
-        start_time: stat(pid).map_or(0, |stat| stat.start_time),
+        session: stat.as_ref().map_or(0, |stat| stat.session),
+        start_time: stat.map_or(0, |stat| stat.start_time),
     }
 }
 
@@ -290,6 +290,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
 /// What the kernel says of a process.
 struct Stat {
     parent: u32,
+    session: u32,
     /// Ended, and not yet waited for.
     dead: bool,
     start_time: u64,
@@ -303,9 +304,10 @@ fn stat(pid: u32) -> Option<Stat> {
     let mut fields = rest.split_ascii_whitespace();
     let dead = matches!(fields.next()?, "Z" | "X" | "x");
     let parent = fields.next()?.parse().ok()?;
-    // The start time is field 22; the parent is field 4.
-    let start_time = fields.nth(17)?.parse().ok()?;
-    Some(Stat { parent, dead, start_time })
+    // The parent is field 4, the session field 6, the start time field 22.
+    let session = fields.nth(1)?.parse().ok()?;
+    let start_time = fields.nth(15)?.parse().ok()?;
+    Some(Stat { parent, session, dead, start_time })
 }
 
 fn descendants() -> BTreeSet<u32> {
